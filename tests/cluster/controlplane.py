@@ -51,6 +51,7 @@ def proxy_argv(lay: Layout, node: str) -> list[str]:
         f"--hostname-override={node}",
         f"--cluster-cidr={layout.POD_NET}",
         "--conntrack-max-per-core=0",
+        "--iptables-min-sync-period=100ms",
     ]
 
 

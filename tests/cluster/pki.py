@@ -4,6 +4,7 @@ Rule: an identity per component, as in a real cluster, so that RBAC and the node
 """
 
 import json
+import secrets
 from pathlib import Path
 
 from tests.cluster import layout
@@ -71,6 +72,6 @@ def _certificate(lay: Layout, name: str, subject: str, sans: str) -> None:
     script(f"""
         cd {lay.pki}
         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -subj '{subject}' -out {name}.csr
-        openssl x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out {name}.crt -days 3650 \
-            -extfile {name}.ext
+        openssl x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -set_serial 0x{secrets.token_hex(8)} \
+            -out {name}.crt -days 3650 -extfile {name}.ext
     """)

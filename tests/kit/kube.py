@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from kubernetes import client, config
+from kubernetes import client, config, watch
 
 GROUP, VERSION, PLURAL = "slackwater.dev", "v1alpha1", "workerpools"
 KUBECTL = Path(sys.executable).with_name("kubectl")
@@ -55,6 +56,14 @@ class Kube:
     def pods(self, selector: str = "") -> list[Object]:
         found = self.core.list_namespaced_pod(self.namespace, label_selector=selector, _request_timeout=10)
         return [self._plain(p) for p in found.items]
+
+    def follow_pods(self, selector: str, seconds: int) -> Iterator[Object]:
+        """Every version of these pods that the API server tells within `seconds`, the present ones first."""
+        stream = watch.Watch().stream(  # type: ignore[no-untyped-call]  # as above
+            self.core.list_namespaced_pod, self.namespace, label_selector=selector, timeout_seconds=seconds
+        )
+        for event in stream:
+            yield cast(Object, event["raw_object"])
 
     def pod(self, name: str) -> Object | None:
         try:

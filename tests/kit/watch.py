@@ -1,7 +1,8 @@
 """A record of what happened to pods while something else went on.
 
 Rule: it samples twice a second from a thread of its own and keeps facts, not verdicts; a fact that matters (a deletion)
-is written down with the leases that the store showed at that time.
+is written down with the leases that the store showed at that time. A second thread follows the API server's watch,
+because how a container ended stands in its pod for a moment only.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Sample:
 class Record:
     samples: list[Sample] = field(default_factory=list)
     deleted_busy: list[tuple[Seen, list[Held]]] = field(default_factory=list)
+    exit_codes: dict[str, list[int]] = field(default_factory=dict)
+    """Pod uid → how its worker containers ended, in order."""
     errors: list[str] = field(default_factory=list)
 
     def lowest_serving(self) -> int:
@@ -75,16 +78,36 @@ class Watcher:
     ) -> None:
         self._kube, self._store, self._selector, self._tell = kube, store, selector, tell
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pod-watcher", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, name="pod-sampler", daemon=True),
+            threading.Thread(target=self._follow, name="pod-watch", daemon=True),
+        ]
         self.record = Record()
 
     def __enter__(self) -> Record:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self.record
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        for thread in self._threads:
+            thread.join(30)
+
+    def _follow(self) -> None:
+        ended: set[str] = set()
+        while not self._stop.is_set():
+            try:
+                for pod in self._kube.follow_pods(self._selector, seconds=2):
+                    status = worker_status(pod)
+                    for state in (status.get("lastState", {}), status.get("state", {})):
+                        end = state.get("terminated")
+                        if end and end.get("containerID", "") not in ended:
+                            ended.add(end.get("containerID", ""))
+                            self.record.exit_codes.setdefault(pod["metadata"]["uid"], []).append(end["exitCode"])
+            except Exception as error:  # as in _run
+                self.record.errors.append(f"watch: {type(error).__name__}: {error}")
+                self._stop.wait(0.5)
 
     def _run(self) -> None:
         going: set[str] = set()

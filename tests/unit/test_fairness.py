@@ -23,11 +23,13 @@ class Queue:
         pending = sum(1 for entry in self.waiting if entry[2] == user)
         share = Share(self.weights.get(user, 1.0), self.finish.get(user, 0.0), pending)
         due = min(self.waiting)[3] if self.waiting else None
-        placed = place(share, virtual_time(self.running, due), tasks)
-        self.finish[user] = placed.finish
-        for key, (_, priority) in zip(placed.keys, tasks, strict=True):
-            self.waiting.append((key, self.admitted, user, key + bonus(priority)))
+        virtual = virtual_time(self.running, due)
+        for cost, priority in tasks:
+            placed = place(share, virtual, cost=cost, priority=priority)
+            self.waiting.append((placed.key, self.admitted, user, placed.key + bonus(priority)))
             self.admitted += 1
+            share = placed.share
+        self.finish[user] = share.finish
 
     def claim(self) -> str:
         entry = min(self.waiting)

@@ -13,8 +13,7 @@ of a round is no harm, it only sets where newcomers join.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 PRIORITY_STEP: Final = 10.0
@@ -32,10 +31,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The keys of some tasks admitted together, and the user's finish after them."""
+    """The stored key of one task, and the user's share after it."""
 
-    keys: tuple[float, ...]
-    finish: float
+    key: float
+    share: Share
 
 
 def bonus(priority: int) -> float:
@@ -52,18 +51,13 @@ def virtual_time(running: float | None, due: float | None, later: float | None =
     return 0.0 if later is None else later
 
 
-def place(share: Share, virtual: float, tasks: Sequence[tuple[float, int]]) -> Placed:
-    """Place tasks of one user, given as (cost, priority), in their order.
+def place(share: Share, virtual: float, *, cost: float, priority: int) -> Placed:
+    """Place the user's next task.
 
     A user with nothing pending owes at most one round: what was cancelled, or ran in quieter times, is forgiven. Not
     that one: else a user who sends the next task whenever the last one was claimed would stand at the front for ever.
     """
-    finish = share.finish
-    keys: list[float] = []
-    for number, (cost, priority) in enumerate(tasks):
-        if share.pending == 0 and number == 0:
-            finish = min(finish, virtual + cost / share.weight)
-        tag = max(virtual, finish)
-        keys.append(tag - bonus(priority))
-        finish = tag + cost / share.weight
-    return Placed(tuple(keys), finish)
+    turn = cost / share.weight
+    owed = share.finish if share.pending else min(share.finish, virtual + turn)
+    tag = max(virtual, owed)
+    return Placed(tag - bonus(priority), replace(share, finish=tag + turn, pending=share.pending + 1))

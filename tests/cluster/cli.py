@@ -5,8 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from tests.cluster import cgroups, lifecycle, netns, toolchain
+from tests.cluster import images, lifecycle, toolchain
+from tests.cluster.cluster import Cluster
 from tests.cluster.layout import Layout
+from tests.cluster.pool import Image
 from tests.cluster.shell import ClusterError
 
 
@@ -29,13 +31,24 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(work=work)
         return sub
 
-    up = command("up", "start a fresh cluster", lambda a: lifecycle.up(Layout(a.instance), a.nodes))
+    up = command("up", "start a fresh cluster", lambda a: lifecycle.up(Layout(a.instance), a.nodes, _images(a)))
+    up.add_argument("--bare", action="store_true", help="without our images")
     up.add_argument("--nodes", type=int, default=3)
     command("down", "remove everything of the instance", lambda a: lifecycle.down(Layout(a.instance)))
     command("build", "build the servers into the cache", lambda _: print(toolchain.binaries()))
+    command("images", "build our images into the cache", lambda _: [print(i.tag, i.digest) for i in images.ours()] and 0)
+    command("load", "build our images and bring them to the nodes", _load)
     kubectl = command("kubectl", "kubectl in the cluster; options of ours come first", _kubectl)
     kubectl.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
+
+
+def _images(args: argparse.Namespace) -> list[Image]:
+    return [] if args.bare else images.ours()
+
+
+def _load(args: argparse.Namespace) -> None:
+    Cluster.attach(args.instance).load_images(images.ours())
 
 
 def _kubectl(args: argparse.Namespace) -> int:

@@ -13,8 +13,9 @@ from typing import Any
 
 from tests.cluster import lifecycle, netns, toolchain
 from tests.cluster.layout import Layout
+from tests.cluster.pool import Image
 from tests.cluster.shell import ClusterError
-from tests.cluster.store import Image, load
+from tests.cluster.store import load
 
 
 @dataclass(frozen=True)
@@ -76,4 +77,5 @@ class Cluster:
         """Bring images to every node that is on."""
         loaded = list(images)
         for node in self.nodes:
-            load(loaded, self.layout.node_dir(node) / "containerd.sock", toolchain.binaries())
+            home = self.layout.node_dir(node)
+            load(loaded, home / "containerd", home / "containerd.sock", toolchain.binaries())

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.cluster import api, cgroups, controlplane, images, layout, netns, node, store, toolchain
 from tests.cluster.layout import Layout
 from tests.cluster.locks import held
+from tests.cluster.pool import Image
 from tests.cluster.shell import require_root, run, say, wait_until
 
 MANIFESTS = Path(__file__).with_name("manifests")
@@ -21,7 +22,7 @@ def lock_path(lay: Layout) -> Path:
     return layout.state_root() / f".{lay.instance}.lock"
 
 
-def up(lay: Layout, nodes: int, extra: Sequence[store.Image] = ()) -> None:
+def up(lay: Layout, nodes: int, extra: Sequence[Image] = ()) -> None:
     """A fresh cluster whose nodes are Ready, have the images, and resolve names."""
     require_root()
     if not 1 <= nodes <= layout.MAX_NODES:

@@ -11,15 +11,14 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import config
+from tests.cluster import config, pool
 from tests.cluster.layout import cache_root
 from tests.cluster.locks import held
-from tests.cluster.shell import ClusterError, run, say
+from tests.cluster.pool import Image
+from tests.cluster.shell import run, say
 
 KEEP = 3
 CONTENT = "io.containerd.content.v1.content/blobs/sha256"
@@ -27,17 +26,9 @@ SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs"
 METADATA = "io.containerd.metadata.v1.bolt/meta.db"
 
 
-@dataclass(frozen=True)
-class Image:
-    """A tag and the OCI archive with its content; the archive's name holds the hash of all that went into it."""
-
-    tag: str
-    archive: Path
-
-
 def ensure(images: Iterable[Image], bin_dir: Path) -> Path:
     """The generation with exactly these images."""
-    wanted = {i.tag: str(i.archive) for i in images}
+    wanted = {i.tag: i.digest for i in images}
     home = cache_root() / "store"
     ready = home / hashlib.sha256(json.dumps([bin_dir.name, wanted], sort_keys=True).encode()).hexdigest()[:16]
     if not ready.exists():
@@ -65,7 +56,7 @@ def _make(home: Path, ready: Path, wanted: dict[str, str], bin_dir: Path) -> Non
             (half / database).unlink()
             shutil.copy2(before / database, half / database)
     half.mkdir(exist_ok=True)
-    new = [archive for tag, archive in wanted.items() if had.get(tag) != archive]
+    new = [Image(tag, digest) for tag, digest in wanted.items() if had.get(tag) != digest]
     gone = [tag for tag in had if tag not in wanted]
     say(f"unpacking {len(new)} image{'s' * (len(new) != 1)} for the nodes")
     _change(half, bin_dir, new, gone)
@@ -75,7 +66,7 @@ def _make(home: Path, ready: Path, wanted: dict[str, str], bin_dir: Path) -> Non
     _clear_away(home, ready)
 
 
-def _change(root: Path, bin_dir: Path, new: list[str], gone: list[str]) -> None:
+def _change(root: Path, bin_dir: Path, new: list[Image], gone: list[str]) -> None:
     """Run a containerd on the root, in namespaces that take every mount and process with them when it ends."""
     toml = root / "containerd.toml"
     toml.unlink(missing_ok=True)
@@ -85,16 +76,14 @@ def _change(root: Path, bin_dir: Path, new: list[str], gone: list[str]) -> None:
         "set -eu",
         "mount -t tmpfs tmpfs /run",
         f"{bin_dir}/containerd --config {toml} > /run/log 2>&1 & server=$!",
-        f"trap 'tail -20 /run/log >&2' EXIT",
+        "trap 'tail -20 /run/log >&2' EXIT",
         f"i=0; until {ctr} ls -q > /dev/null 2>&1; do i=$((i + 1)); [ $i -lt 200 ]; sleep 0.05; done",
-        *(f"{ctr} import {archive} > /dev/null" for archive in new),
-        *(f"{ctr} rm --sync {tag} > /dev/null" for tag in gone),
+        f"{ctr} import -" if new else ":",
+        *(f"{ctr} rm --sync {tag}" for tag in gone),
         "trap - EXIT; kill -TERM $server; wait $server",
     ]
-    argv = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "\n".join(lines)]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode:
-        raise ClusterError(f"containerd could not unpack {new}:\n{done.stderr}")
+    isolate = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]
+    pool.send(new, root / CONTENT, [*isolate, "sh", "-c", "\n".join(lines)])
 
 
 def _clear_away(home: Path, newest: Path) -> None:
@@ -119,7 +108,7 @@ def clone(generation: Path, root: Path) -> None:
             (root / folder / entry.name).symlink_to(entry)
 
 
-def load(images: Iterable[Image], socket: Path, bin_dir: Path) -> None:
+def load(images: Iterable[Image], root: Path, socket: Path, bin_dir: Path) -> None:
     """Bring images into the containerd of a running node."""
-    for image in images:
-        run(bin_dir / "ctr", "-a", socket, "-n", "k8s.io", "images", "import", image.archive)
+    command = [f"{bin_dir}/ctr", "-a", str(socket), "-n", "k8s.io", "images", "import", "-"]
+    pool.send(images, root / CONTENT, command)

@@ -1,0 +1,82 @@
+"""buildah, the builder of ordinary Containerfiles that needs no daemon, with a storage of our own.
+
+Rule: it runs in a mount namespace of its own, so no overlay stays mounted whatever happens to it; and nothing of the
+machine goes into an image but the trusted certificates, lent for the length of a build.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+from tests.cluster import pool
+from tests.cluster.layout import cache_root
+from tests.cluster.shell import run, say, stream
+
+SUITE = "bookworm"
+PACKAGES = "python3,python3-venv,ca-certificates"
+NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/cache/apt", "var/lib/apt/lists")
+IGNORE = Path(__file__).with_name("images") / "containerignore"
+
+
+def _buildah(*argv: str | Path) -> list[str]:
+    home = cache_root() / "buildah"
+    storage = ["--root", str(home / "root"), "--runroot", str(home / "run"), "--storage-driver", "overlay"]
+    return ["unshare", "--mount", "buildah", *storage, *map(str, argv)]
+
+
+def base_key() -> str:
+    return hashlib.sha256(repr((SUITE, PACKAGES, NOT_NEEDED)).encode()).hexdigest()[:16]
+
+
+def base_image() -> str:
+    """A small Debian with Python, made by debootstrap from Debian's own packages; stands in for `python:3.11-slim`."""
+    name = f"localhost/slackwater-base:{base_key()}"
+    if has(name):
+        return name
+    tree = cache_root() / "base.part"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    say("base image: debootstrap (once; about 40 s)")
+    run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, tree)
+    for folder in NOT_NEEDED:
+        shutil.rmtree(tree / folder, ignore_errors=True)
+        (tree / folder).mkdir()
+    container = run(*_buildah("from", "scratch")).strip()
+    run(*_buildah("add", "--quiet", container, tree, "/"))
+    run(*_buildah("config", "--env", "LANG=C.UTF-8", "--cmd", "python3", container))
+    run(*_buildah("commit", "--quiet", "--rm", container, name))
+    shutil.rmtree(tree)
+    return name
+
+
+def has(name: str) -> bool:
+    return bool(run(*_buildah("images", "--quiet", name), check=False).strip())
+
+
+def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -> None:
+    downloads = cache_root() / "pip"
+    downloads.mkdir(parents=True, exist_ok=True)
+    lent = [f"{downloads}:/root/.cache/pip", *(f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists())]
+    stream(
+        _buildah(
+            *("build", "--layers", "--isolation", "chroot", "--network", "host", "--ignorefile", IGNORE),
+            *(f"--volume={v}" for v in lent),
+            *(f"--build-arg={key}={value}" for key, value in args.items()),
+            *("--tag", name, "--file", containerfile, context),
+        ),
+        env={**os.environ, "BUILDAH_FORMAT": "oci"},
+    )
+
+
+def push(name: str) -> str:
+    """Copy the image into the pool, uncompressed: its layers then have the digests that the storage knows, so those
+    already in the pool are not read again. Returns the manifest's digest."""
+    say(f"  storing {name}")
+    note = cache_root() / "pushed.digest"
+    run(*_buildah("push", "--quiet", "--disable-compression", "--digestfile", note, name, f"oci:{pool.root()}:{name}"))
+    digest = note.read_text().strip()
+    note.unlink()
+    assert json.loads(pool.blob(digest).read_text())["layers"]
+    return digest

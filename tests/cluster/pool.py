@@ -1,0 +1,130 @@
+"""The machine's pool of image parts: one OCI layout, content-addressed, shared by all builds and all clusters.
+
+Rule: an image is a tag and the digest of its manifest. What a containerd has already is never sent to it again, so
+a changed source costs its own small layer and not the base below it.
+"""
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tests.cluster.layout import cache_root
+from tests.cluster.shell import ClusterError
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A tag and what it means: the digest of a manifest in the pool."""
+
+    tag: str
+    digest: str
+
+
+def root() -> Path:
+    path = cache_root() / "oci"
+    (path / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def blob(digest: str) -> Path:
+    return root() / "blobs" / digest.replace(":", "/")
+
+
+def add(data: bytes) -> str:
+    """Put a blob into the pool; whole or not at all."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    path = blob(digest)
+    if not path.exists():
+        half = path.with_suffix(".part")
+        half.write_bytes(data)
+        half.rename(path)
+    return digest
+
+
+def parts(image: Image) -> list[str]:
+    """The digests that the image is made of, its manifest last."""
+    manifest = json.loads(blob(image.digest).read_text())
+    return [d["digest"] for d in (*manifest["layers"], manifest["config"])] + [image.digest]
+
+
+def complete(image: Image) -> bool:
+    return blob(image.digest).exists() and all(blob(d).exists() for d in parts(image))
+
+
+def scratch_image(tag: str, binary: Path) -> Image:
+    """An image with nothing but one static binary at /NAME, which is also its entry point."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        info = tarfile.TarInfo(binary.name)
+        info.size, info.mode = binary.stat().st_size, 0o755
+        with binary.open("rb") as data:
+            tar.addfile(info, data)
+    layer = add(out.getvalue())
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": [f"/{binary.name}"], "User": "65532:65532"},
+        "rootfs": {"type": "layers", "diff_ids": [layer]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": _descriptor(CONFIG, add(_json(config))),
+        "layers": [_descriptor(LAYER, layer)],
+    }
+    return Image(tag, add(_json(manifest)))
+
+
+def send(images: Iterable[Image], has: Path, command: list[str]) -> None:
+    """Feed the images to `command` (an importer that reads a tar) without the blobs that lie in the folder `has`."""
+    wanted = list(images)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        _write(process.stdin, wanted, list(_missing(wanted, has)))
+    except BrokenPipeError:
+        pass  # the importer gave up; what it says is below
+    said = process.stdout.read().decode()
+    if process.wait():
+        raise ClusterError(f"{' '.join(command)}: exit status {process.returncode}\n{said}")
+
+
+def _missing(images: list[Image], has: Path) -> Iterator[str]:
+    digests = dict.fromkeys(d for image in images for d in parts(image))
+    return (d for d in digests if not (has / d.removeprefix("sha256:")).exists())
+
+
+def _write(out: IO[bytes], images: list[Image], digests: list[str]) -> None:
+    entries = [
+        _descriptor(MANIFEST, i.digest)
+        | {"annotations": {"io.containerd.image.name": i.tag, "org.opencontainers.image.ref.name": i.tag}}
+        for i in images
+    ]
+    with out, tarfile.open(fileobj=out, mode="w|") as tar:
+        for name, data in {
+            "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
+            "index.json": _json({"schemaVersion": 2, "manifests": entries}),
+        }.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        for digest in digests:
+            tar.add(blob(digest), f"blobs/{digest.replace(':', '/')}")
+
+
+def _descriptor(kind: str, digest: str) -> dict[str, Any]:
+    return {"mediaType": kind, "digest": digest, "size": blob(digest).stat().st_size}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()

@@ -31,10 +31,11 @@ def cluster(screen: Screen) -> Iterator[tuple[Kube, Reach]]:
         finally:
             reach.close()
         return
-    from tests.cluster import Cluster, images  # root and Linux only, so not for CONTEXT
+    from tests.cluster import images  # root and Linux only, so not for CONTEXT
+    from tests.cluster.cluster import Cluster
 
     screen.step("images (first time: some minutes)")
-    built = images.build_all()
+    built = images.ours()
     screen.step("a cluster of three nodes on this machine (first time: about 6 minutes of building)")
     harness = Cluster.up(INSTANCE, nodes=3, images=built)
     with harness.joined():
@@ -50,7 +51,7 @@ def down(screen: Screen) -> None:
         screen.step(f"removing the quickstart from {context}")
         Kube(Access(path, context)).kubectl("delete", "-k", "manifests/local", "--ignore-not-found", timeout=600)
         return
-    from tests.cluster import Cluster
+    from tests.cluster.cluster import Cluster
     from tests.cluster.layout import Layout
 
     screen.step("removing the demo's cluster")

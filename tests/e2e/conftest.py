@@ -31,9 +31,10 @@ def harness() -> Iterator[Any]:
     if os.environ.get("CONTEXT"):
         yield None
         return
-    from tests.cluster import Cluster, images
+    from tests.cluster import images
+    from tests.cluster.cluster import Cluster
 
-    cluster = Cluster.up(INSTANCE, nodes=3, images=images.build_all())
+    cluster = Cluster.up(INSTANCE, nodes=3, images=images.ours())
     try:
         with cluster.joined():
             yield cluster

@@ -5,6 +5,7 @@ Durations are seconds; instants are timezone-aware and come from the database's 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -124,30 +125,31 @@ class Identity:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a task type promises; written to the store at registration so that sweeps know it without task code.
+    """What sweeps and operator know of a task type; `UNDECLARED` stands in for a type that nobody registered.
 
-    `stale_seconds`: limit of the type's signal; `fed`: the producer's signal judges instead of the execution's;
-    `hard_seconds`: longest permitted run; `pending_seconds`: longest wait in a served queue, None for the default.
+    `fed`: the producer's signal judges staleness instead of the execution's. `stale_seconds`: that signal's limit;
+    `pending_seconds`: longest wait in a served queue. None means the default of the settings.
     """
 
-    name: str
     on_interrupt: OnInterrupt = OnInterrupt.FAIL
     fed: bool = False
-    stale_seconds: float = 1200.0
-    hard_seconds: float = 660.0
-    silence_seconds: float = 35.0
+    stale_seconds: float | None = None
+    hard_timeout_seconds: float | None = None
     pending_seconds: float | None = None
 
+    @staticmethod
+    def read(document: Mapping[str, Any]) -> Declaration:
+        """From the document that the worker wrote at registration; keys this release doesn't know are left alone."""
+        return Declaration(
+            on_interrupt=OnInterrupt(document.get("on_interrupt", OnInterrupt.FAIL)),
+            fed=bool(document.get("fed", False)),
+            stale_seconds=document.get("stale_seconds"),
+            hard_timeout_seconds=document.get("hard_timeout_seconds"),
+            pending_seconds=document.get("pending_seconds"),
+        )
 
-@dataclass(frozen=True)
-class RetryDecision:
-    """Whether a failed run is followed by another one; a value, decided in one place and applied in another."""
 
-    again: bool
-    delay_seconds: float = 0.0
-
-
-NO_RETRY = RetryDecision(again=False)
+UNDECLARED = Declaration()
 
 
 @dataclass(frozen=True)

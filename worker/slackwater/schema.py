@@ -38,9 +38,7 @@ _now = text("clock_timestamp()")
 
 
 def _instant(name: str, *, nullable: bool = True, default: bool = False) -> Column[object]:
-    return Column(
-        name, DateTime(timezone=True), nullable=nullable, server_default=_now if default else None
-    )
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=_now if default else None)
 
 
 pool = Table(
@@ -134,6 +132,7 @@ task = Table(
     _instant("pending_since", nullable=False, default=True),
     _instant("started_at"),
     _instant("finished_at"),
+    Index("task_by_user", "user_id", "id"),
     comment="updated_at moves by the outside party's activity and by fenced main progress only (R-STALE-05, 07).",
 )
 
@@ -147,6 +146,7 @@ claim = Table(
     Column("old_token", UUID(as_uuid=True), comment="of an execution fenced before its lease's end"),
     Column("worker_id", Text),
     _instant("lease_until"),
+    _instant("claimed_at"),
     _instant("active_at"),
     _instant("claimable_from", nullable=False, default=True),
     Column("order_key", Float, nullable=False, server_default="0", comment="fair tag less the priority's bonus"),
@@ -165,6 +165,15 @@ claim = Table(
         "autovacuum_vacuum_scale_factor": "0.02",
         "autovacuum_vacuum_threshold": "200",
     },
+)
+
+task_type = Table(
+    "task_type",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("declaration", JSONB, nullable=False),
+    _instant("updated_at", nullable=False, default=True),
+    comment="What a type declares, written at registration: sweeps and operator know it without task code.",
 )
 
 submission = Table(
@@ -264,6 +273,16 @@ slot_generation = Table(
     CheckConstraint("id = 1", name="slot_generation_single"),
 )
 
+timeline = Table(
+    "timeline",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, server_default="1"),
+    Column("name", Text, nullable=False, comment="first 8 digits of the WAL file's name"),
+    _instant("changed_at", nullable=False),
+    CheckConstraint("id = 1", name="timeline_single"),
+    comment="Claims compare it: after a failover nothing is claimed for one lease.",
+)
+
 sweep = Table(
     "sweep",
     metadata,
@@ -295,5 +314,7 @@ WAKE_CHANNEL = "slackwater_wake"
 """NOTIFY channel: payload = queue name; once per batch of new or requeued tasks."""
 POOL_CHANNEL = "slackwater_pool"
 """NOTIFY channel: payload = pool uid; sent when a worker registers or ends, a claim ends, or a cordon changes."""
+EVENT_CHANNEL = "slackwater_event"
+"""NOTIFY channel: payload = task id; sent by whoever stores an event, in the same transaction."""
 GENERATION_LOCK = 0x51AC4
 """Advisory lock: claims hold it shared for their transaction; a raise of the slot generation holds it alone."""

@@ -1,0 +1,151 @@
+"""How a claim's end is written. Rule: state, money, error and event in one transaction, once per settlement (rule 12).
+
+`settle` is the one door through which a task leaves `running`, or ends from elsewhere; its caller holds the claim's row
+by its fence or premise. An end with an open submission (an intent without an outcome on record) goes to `unknown`:
+nothing is refunded while a provider may still charge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from slackwater.claim import TaskState
+from slackwater.limits import clean_error_text
+from slackwater.schema import POOL_CHANNEL, WAKE_CHANNEL
+from slackwater.store.sql import as_json, sql
+
+_FACTS = sql("""
+    SELECT t.settlement, t.attempts, t.interruptions,
+           EXISTS (SELECT FROM {s}.submission u WHERE u.task_id = t.id) AS submitted,
+           EXISTS (SELECT FROM {s}.submission u WHERE u.task_id = t.id AND u.outcome IS NULL) AS open
+    FROM {s}.task t WHERE t.id = :task_id FOR NO KEY UPDATE OF t
+""")
+_CLAIM = sql("""
+    UPDATE {s}.claim SET
+        state = :state, token = NULL, lease_until = NULL,
+        old_token = CASE WHEN :fenced AND lease_until > clock_timestamp() THEN token ELSE old_token END,
+        claimable_from = CASE
+            WHEN :fenced AND lease_until > clock_timestamp() THEN lease_until
+            ELSE greatest(CASE WHEN state = 'running' THEN '-infinity' ELSE claimable_from END,
+                          clock_timestamp() + make_interval(secs => :delay)) END
+    WHERE task_id = :task_id AND epoch = :epoch
+    RETURNING claimable_from
+""")
+_TASK = sql("""
+    UPDATE {s}.task SET
+        attempts = attempts + :attempts,
+        interruptions = CASE WHEN :interruptions < 0 THEN 0 ELSE interruptions + :interruptions END,
+        checkpoint = CASE WHEN :keep_checkpoint THEN checkpoint ELSE CAST(:checkpoint AS jsonb) END,
+        result = CASE WHEN :state = 'done' THEN CAST(:result AS jsonb) ELSE result END,
+        error_info = CASE WHEN :state = 'done' THEN NULL WHEN CAST(:error AS jsonb) IS NULL THEN error_info
+                     ELSE CAST(:error AS jsonb) END,
+        pending_since = CASE WHEN :state = 'queued' THEN clock_timestamp() ELSE pending_since END,
+        finished_at = CASE WHEN :ended THEN clock_timestamp() END
+    WHERE id = :task_id
+""")
+_CHARGE = sql("""
+    UPDATE {s}.settlement SET charged = reserved, settled_at = clock_timestamp()
+    WHERE task_id = :task_id AND n = :n AND charged IS NULL AND refunded IS NULL
+""")
+_REFUND = sql("""
+    UPDATE {s}.settlement SET refunded = reserved, settled_at = clock_timestamp()
+    WHERE task_id = :task_id AND n = :n AND charged IS NULL AND refunded IS NULL
+""")
+_TELL_QUEUE = sql("SELECT pg_notify(:channel, :queue)")
+_TELL_POOL = sql("""
+    SELECT pg_notify(:channel, w.pool_uid) FROM {s}.worker w JOIN {s}.cordon c ON c.pod_uid = w.pod_uid
+    WHERE w.id = :worker_id AND c.since IS NOT NULL
+""")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the task's row and its submissions say, read after the claim's row was locked."""
+
+    settlement: int
+    attempts: int
+    interruptions: int
+    submitted: bool
+    open: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a task. `fenced`: the execution may act until its lease's end, so keep its token till then."""
+
+    state: TaskState
+    error_type: str | None = None
+    message: str = ""
+    result: Any = None
+    checkpoint: Any = None
+    attempts: int = 0
+    interruptions: int = 0
+    """To add; -1: back to 0, since the run got somewhere."""
+    delay_seconds: float = 0.0
+    fenced: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
+
+    @property
+    def error(self) -> dict[str, str] | None:
+        if self.error_type is None:
+            return None
+        return {"error_type": clean_error_text(self.error_type, 200), "message": clean_error_text(self.message)}
+
+
+async def facts(connection: AsyncConnection, task_id: UUID) -> Facts:
+    """Lock the task's row (after the claim's) and read what a verdict needs, in a statement of its own."""
+    row = (await connection.execute(_FACTS, {"task_id": task_id})).one()
+    return Facts(row.settlement, row.attempts, row.interruptions, row.submitted, row.open)
+
+
+async def settle(connection: AsyncConnection, task_id: UUID, epoch: int, verdict: Verdict, known: Facts) -> datetime:
+    """Write the verdict on claim and task, and move the money if it is an end; returns claimable_from.
+
+    Done is charged; failed is refunded; cancelled is charged if anything was submitted, else refunded. The caller adds
+    the event and tells queue and pool (`tell`).
+    """
+    values = {
+        "task_id": task_id,
+        "epoch": epoch,
+        "state": verdict.state.value,
+        "fenced": verdict.fenced,
+        "delay": verdict.delay_seconds,
+    }
+    claimable_from: datetime = (await connection.execute(_CLAIM, values)).scalar_one()
+    await connection.execute(
+        _TASK,
+        {
+            "task_id": task_id,
+            "state": verdict.state.value,
+            "ended": verdict.ended,
+            "attempts": verdict.attempts,
+            "interruptions": verdict.interruptions,
+            "keep_checkpoint": verdict.checkpoint is None,
+            "checkpoint": as_json(verdict.checkpoint),
+            "result": as_json(verdict.result),
+            "error": None if verdict.error is None else as_json(verdict.error),
+        },
+    )
+    if verdict.ended:
+        charge = verdict.state is TaskState.DONE or (verdict.state is TaskState.CANCELLED and known.submitted)
+        await connection.execute(_CHARGE if charge else _REFUND, {"task_id": task_id, "n": known.settlement})
+    return claimable_from
+
+
+async def tell(connection: AsyncConnection, *, queue: str | None, worker_id: str | None) -> None:
+    """Wake a worker for `queue`; wake the operator if the worker's pod is cordoned, which is when it waits for ends.
+
+    Not at every end: notifying takes a lock of the whole database cluster at commit.
+    """
+    if queue is not None:
+        await connection.execute(_TELL_QUEUE, {"channel": WAKE_CHANNEL, "queue": queue})
+    if worker_id is not None:
+        await connection.execute(_TELL_POOL, {"channel": POOL_CHANNEL, "worker_id": worker_id})

@@ -60,7 +60,8 @@ def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -
     downloads.mkdir(parents=True, exist_ok=True)
     lent = [f"{downloads}:/root/.cache/pip", *(f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists())]
     stream(
-        _buildah(
+        only="STEP",
+        argv=_buildah(
             *("build", "--layers", "--isolation", "chroot", "--network", "host", "--ignorefile", IGNORE),
             *(f"--volume={v}" for v in lent),
             *(f"--build-arg={key}={value}" for key, value in args.items()),
@@ -71,12 +72,14 @@ def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -
 
 
 def push(name: str) -> str:
-    """Copy the image into the pool, uncompressed: its layers then have the digests that the storage knows, so those
-    already in the pool are not read again. Returns the manifest's digest."""
-    say(f"  storing {name}")
-    note = cache_root() / "pushed.digest"
-    run(*_buildah("push", "--quiet", "--disable-compression", "--digestfile", note, name, f"oci:{pool.root()}:{name}"))
-    digest = note.read_text().strip()
-    note.unlink()
-    assert json.loads(pool.blob(digest).read_text())["layers"]
-    return digest
+    """Copy the image into the pool and return its manifest's digest. Layers that are there already cost nothing."""
+    config = run(*_buildah("inspect", "--type", "image", "--format", "{{.Config}}", name)).strip()
+    layers = list(json.loads(config)["rootfs"]["diff_ids"])
+    if not all(pool.blob(d).exists() for d in layers):
+        say(f"  storing {name}")
+        archive = cache_root() / "export.tar"
+        archive.unlink(missing_ok=True)
+        run(*_buildah("push", "--quiet", name, f"docker-archive:{archive}"))
+        pool.take_layers(archive, layers)
+        archive.unlink()
+    return pool.add_image(config.encode(), layers)

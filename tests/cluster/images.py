@@ -54,12 +54,12 @@ SOURCE = ("pyproject.toml", "README.md", "LICENSE", "requirements.lock", "worker
 
 def recipes() -> list[Recipe]:
     """All of ours. `render` has two tags of the same program: what a rollout goes from and to."""
-    worker = Recipe("localhost/slackwater-worker:dev", "worker/Containerfile", SOURCE)
+    worker = Recipe("localhost/slackwater-worker:v1", "worker/Containerfile", SOURCE)
     render = "samples/render/Containerfile"
     found = [
-        Recipe("localhost/slackwater-services:dev", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)),
+        Recipe("localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)),
         worker,
-        Recipe("localhost/slackwater-operator:dev", "operator/Containerfile", SOURCE),
+        Recipe("localhost/slackwater-operator:v1", "operator/Containerfile", SOURCE),
         *(
             Recipe(f"localhost/slackwater-render:{v}", render, ("samples",), (("RELEASE", v),), worker, "WORKER_IMAGE")
             for v in ("v1", "v2")

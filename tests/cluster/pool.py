@@ -7,6 +7,7 @@ a changed source costs its own small layer and not the base below it.
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -76,13 +77,31 @@ def scratch_image(tag: str, binary: Path) -> Image:
         "config": {"Entrypoint": [f"/{binary.name}"], "User": "65532:65532"},
         "rootfs": {"type": "layers", "diff_ids": [layer]},
     }
+    return Image(tag, add_image(_json(config), [layer]))
+
+
+def add_image(config: bytes, layers: list[str]) -> str:
+    """Put together an image from layers in the pool; returns the digest of its manifest."""
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": _descriptor(CONFIG, add(_json(config))),
-        "layers": [_descriptor(LAYER, layer)],
+        "config": _descriptor(CONFIG, add(config)),
+        "layers": [_descriptor(LAYER, layer) for layer in layers],
     }
-    return Image(tag, add(_json(manifest)))
+    return add(_json(manifest))
+
+
+def take_layers(archive: Path, layers: list[str]) -> None:
+    """Take from a docker-archive the layers that the pool lacks; there they are called by their digest."""
+    with tarfile.open(archive) as tar:
+        for digest in layers:
+            if not blob(digest).exists():
+                half = blob(digest).with_suffix(".part")
+                data = tar.extractfile(f"{digest.removeprefix('sha256:')}.tar")
+                assert data is not None
+                with data, half.open("wb") as out:
+                    shutil.copyfileobj(data, out, 1 << 20)
+                half.rename(blob(digest))
 
 
 def send(images: Iterable[Image], has: Path, command: list[str]) -> None:

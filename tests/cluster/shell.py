@@ -46,8 +46,10 @@ def script(text: str) -> None:
     run("sh", "-euc", text)
 
 
-def stream(argv: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-    """Run a long program and show its lines as progress while it works."""
+def stream(
+    argv: Sequence[str | Path], *, only: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
+) -> None:
+    """Run a long program and show its lines (`only` those with this in them) as progress while it works."""
     proc = subprocess.Popen(
         [str(a) for a in argv], env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -55,8 +57,8 @@ def stream(argv: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd
     lines: list[str] = []
     for line in proc.stdout:
         lines.append(line)
-        if line.strip():
-            say(f"  | {line.rstrip()[:150]}")
+        if line.strip() and only in line:
+            say(f"  {' '.join(line.split())[:110]}")
     if proc.wait():
         raise ClusterError(f"{' '.join(map(str, argv))}: exit status {proc.returncode}\n{''.join(lines[-30:])}")
 

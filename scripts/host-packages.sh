@@ -5,7 +5,7 @@ packages=(
   runc containernetworking-plugins                 # containers and their networks
   iptables iproute2 conntrack ethtool socat kmod   # what kubelet and kube-proxy call
   util-linux openssl ca-certificates               # namespaces, certificates
-  debootstrap buildah                              # the images
+  debootstrap buildah golang-github-containers-common  # the images
   gcc libc6-dev                                    # the sandbox process
   python3-venv
 )

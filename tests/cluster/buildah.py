@@ -16,7 +16,14 @@ from tests.cluster.shell import run, say, stream
 
 SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
-NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/cache/apt", "var/lib/apt/lists")
+NOT_NEEDED = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
 IGNORE = Path(__file__).with_name("images") / "containerignore"
 
 
@@ -58,7 +65,10 @@ def has(name: str) -> bool:
 def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -> None:
     downloads = cache_root() / "pip"
     downloads.mkdir(parents=True, exist_ok=True)
-    lent = [f"{downloads}:/root/.cache/pip", *(f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists())]
+    lent = [
+        f"{downloads}:/root/.cache/pip",
+        *(f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists()),
+    ]
     stream(
         only="STEP",
         argv=_buildah(

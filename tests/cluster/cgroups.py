@@ -86,7 +86,7 @@ def thaw(group: str) -> None:
 
 
 def remove(group: str, *, within: float = 5) -> None:
-    """Remove the group in every hierarchy, leaves first; the kernel lets go of a dead process's group a moment later."""
+    """Remove the group in every hierarchy, leaves first; a dead process leaves its group a moment later."""
     end = time.monotonic() + within
     for top in hierarchies():
         while (top / group).exists():

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from tests.cluster import images, lifecycle, toolchain
 from tests.cluster.cluster import Cluster
@@ -25,8 +24,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real Kubernetes on this machine.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, help: str, work: object) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help, description=help)
+    def command(name: str, what: str, work: object) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=what, description=what)
         sub.add_argument("--instance", default=os.environ.get("SLACKWATER_INSTANCE", "demo"), help="default: demo")
         sub.set_defaults(work=work)
         return sub
@@ -36,7 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=3)
     command("down", "remove everything of the instance", lambda a: lifecycle.down(Layout(a.instance)))
     command("build", "build the servers into the cache", lambda _: print(toolchain.binaries()))
-    command("images", "build our images into the cache", lambda _: [print(i.tag, i.digest) for i in images.ours()] and 0)
+    command(
+        "images", "build our images into the cache", lambda _: [print(i.tag, i.digest) for i in images.ours()] and 0
+    )
     command("load", "build our images and bring them to the nodes", _load)
     kubectl = command("kubectl", "kubectl in the cluster; options of ours come first", _kubectl)
     kubectl.add_argument("rest", nargs=argparse.REMAINDER)

@@ -46,10 +46,10 @@ class Cluster:
         """Its server answers only inside the cluster's network: see `joined`."""
         return self.layout.kubeconfig()
 
-    def kubectl(self, *args: str, input: str | None = None, check: bool = True, timeout: float = 120) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, check: bool = True, timeout: float = 120) -> str:
         """kubectl's output; raises with its error text unless check is False. Works from any network namespace."""
         done = subprocess.run(
-            [self.layout.root / "kubectl", *args], input=input, capture_output=True, text=True, timeout=timeout
+            [self.layout.root / "kubectl", *args], input=stdin, capture_output=True, text=True, timeout=timeout
         )
         if check and done.returncode:
             raise ClusterError(f"kubectl {' '.join(args)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")

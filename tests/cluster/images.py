@@ -49,7 +49,14 @@ def _files(context: Path, names: tuple[str, ...]) -> list[Path]:
     return found
 
 
-SOURCE = ("pyproject.toml", "README.md", "LICENSE", "requirements.lock", "worker/slackwater", "operator/slackwater_operator")
+SOURCE = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "requirements.lock",
+    "worker/slackwater",
+    "operator/slackwater_operator",
+)
 
 
 def recipes() -> list[Recipe]:
@@ -57,7 +64,9 @@ def recipes() -> list[Recipe]:
     worker = Recipe("localhost/slackwater-worker:v1", "worker/Containerfile", SOURCE)
     render = "samples/render/Containerfile"
     found = [
-        Recipe("localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)),
+        Recipe(
+            "localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)
+        ),
         worker,
         Recipe("localhost/slackwater-operator:v1", "operator/Containerfile", SOURCE),
         *(

@@ -92,7 +92,9 @@ def down(lay: Layout) -> None:
 
 def _clean(lay: Layout) -> bool:
     """Processes, mounts, networks, groups, files, in that order: each would be kept busy by the one before."""
-    found = lay.root.exists() or bool(netns.existing(lay)) or any((t / lay.name).exists() for t in cgroups.hierarchies())
+    found = (
+        lay.root.exists() or bool(netns.existing(lay)) or any((t / lay.name).exists() for t in cgroups.hierarchies())
+    )
     cgroups.kill(lay.name)
     for mount in _mounts_under(lay.root):
         run("umount", "--lazy", mount)

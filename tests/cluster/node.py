@@ -58,7 +58,18 @@ def boot(lay: Layout, node: str, bin_dir: Path) -> None:
     units.start(
         lay,
         f"{node}.init",
-        ["unshare", "--pid", "--mount", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", "bash", home / "init.sh"],
+        [
+            "unshare",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            home / "init.sh",
+        ],
         bin_dir=bin_dir,
         enter=["nsenter", f"--net={lay.netns_path(node)}"],
     )
@@ -68,7 +79,9 @@ def boot(lay: Layout, node: str, bin_dir: Path) -> None:
 
     def answers() -> bool:
         units.must_run(lay, f"{node}.containerd")
-        return socket.exists() and bool(run(bin_dir / "ctr", "-a", socket, "version", check=False, timeout=10).count("Server"))
+        return socket.exists() and bool(
+            run(bin_dir / "ctr", "-a", socket, "version", check=False, timeout=10).count("Server")
+        )
 
     wait_until(answers, f"containerd of {node} answers", within=30)
 
@@ -123,7 +136,10 @@ def cut_power(lay: Layout, node: str) -> None:
 
 
 def _groups(lay: Layout, node: str) -> list[str]:
-    return [units.group(lay, u) for u in (f"{node}.init", f"{node}.containerd", f"{node}.kubelet", f"{node}.kube-proxy", node)]
+    return [
+        units.group(lay, u)
+        for u in (f"{node}.init", f"{node}.containerd", f"{node}.kubelet", f"{node}.kube-proxy", node)
+    ]
 
 
 def _init_ready(lay: Layout, node: str) -> bool:

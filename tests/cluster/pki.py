@@ -71,7 +71,8 @@ def _certificate(lay: Layout, name: str, subject: str, sans: str) -> None:
     (lay.pki / f"{name}.ext").write_text(f"subjectAltName={sans}\nextendedKeyUsage=serverAuth,clientAuth\n")
     script(f"""
         cd {lay.pki}
-        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -subj '{subject}' -out {name}.csr
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr \
+            -subj '{subject}'
         openssl x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -set_serial 0x{secrets.token_hex(8)} \
             -out {name}.crt -days 3650 -extfile {name}.ext
     """)

@@ -4,6 +4,7 @@ Rule: an image is a tag and the digest of its manifest. What a containerd has al
 a changed source costs its own small layer and not the base below it.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -107,14 +108,14 @@ def take_layers(archive: Path, layers: list[str]) -> None:
 def send(images: Iterable[Image], has: Path, command: list[str]) -> None:
     """Feed the images to `command` (an importer that reads a tar) without the blobs that lie in the folder `has`."""
     wanted = list(images)
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        _write(process.stdin, wanted, list(_missing(wanted, has)))
-    except BrokenPipeError:
-        pass  # the importer gave up; what it says is below
-    said = process.stdout.read().decode()
-    if process.wait():
+    pipe, joined = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=joined) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # the importer gave up; what it says comes below
+            _write(process.stdin, wanted, list(_missing(wanted, has)))
+        said = process.stdout.read().decode()
+    if process.returncode:
         raise ClusterError(f"{' '.join(command)}: exit status {process.returncode}\n{said}")
 
 

@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 def run(
     *argv: str | Path,
-    input: str | None = None,
+    stdin: str | None = None,
     env: dict[str, str] | None = None,
     cwd: Path | None = None,
     check: bool = True,
@@ -34,7 +34,7 @@ def run(
 ) -> str:
     """Run a program to its end and return what it printed."""
     done = subprocess.run(
-        [str(a) for a in argv], input=input, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True
+        [str(a) for a in argv], input=stdin, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True
     )
     if check and done.returncode:
         raise ClusterError(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
@@ -42,7 +42,7 @@ def run(
 
 
 def script(text: str) -> None:
-    """A few shell lines that succeed together; for sequences of `ip` commands, where one process per line would cost."""
+    """A few shell lines that succeed together, for sequences of `ip` commands: one process per line would cost."""
     run("sh", "-euc", text)
 
 
@@ -50,17 +50,17 @@ def stream(
     argv: Sequence[str | Path], *, only: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> None:
     """Run a long program and show its lines (`only` those with this in them) as progress while it works."""
-    proc = subprocess.Popen(
-        [str(a) for a in argv], env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert proc.stdout is not None
     lines: list[str] = []
-    for line in proc.stdout:
-        lines.append(line)
-        if line.strip() and only in line:
-            say(f"  {' '.join(line.split())[:110]}")
-    if proc.wait():
-        raise ClusterError(f"{' '.join(map(str, argv))}: exit status {proc.returncode}\n{''.join(lines[-30:])}")
+    command = [str(a) for a in argv]
+    pipe, joined = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, env=env, cwd=cwd, text=True, stdout=pipe, stderr=joined) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if line.strip() and only in line:
+                say(f"  {' '.join(line.split())[:110]}")
+    if process.returncode:
+        raise ClusterError(f"{' '.join(command)}: exit status {process.returncode}\n{''.join(lines[-30:])}")
 
 
 def wait_until(probe: Callable[[], T], what: str, *, within: float, every: float = 0.05) -> T:

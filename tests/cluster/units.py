@@ -21,18 +21,20 @@ def group(lay: Layout, unit: str) -> str:
     return f"{lay.name}/{unit}"
 
 
-def start(lay: Layout, unit: str, argv: Sequence[str | Path], *, bin_dir: Path, enter: Sequence[str | Path] = ()) -> None:
+def start(
+    lay: Layout, unit: str, argv: Sequence[str | Path], *, bin_dir: Path, enter: Sequence[str | Path] = ()
+) -> None:
     """Start a unit; `enter` is the command in front that brings it into its namespaces."""
     if running(lay, unit):
         raise ClusterError(f"{unit} of {lay.instance} runs already")
     cgroups.make(group(lay, unit))
     log = lay.log(unit)
     log.parent.mkdir(parents=True, exist_ok=True)
+    procs = str(cgroups.procs_file(group(lay, unit)))
     env = {"PATH": f"{bin_dir}:{SYSTEM_PATH}", "HOME": "/root", "SLACKWATER_CLUSTER": lay.instance}
     with log.open("ab") as out:
         subprocess.run(
-            ["sh", "-c", 'echo $$ > "$0" && exec setsid --fork "$@"', cgroups.procs_file(group(lay, unit))]
-            + [str(a) for a in (*enter, *argv)],
+            ["sh", "-c", 'echo $$ > "$0" && exec setsid --fork "$@"', procs, *map(str, (*enter, *argv))],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

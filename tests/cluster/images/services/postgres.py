@@ -21,8 +21,18 @@ if not (data / "PG_VERSION").exists():
         file.write(password)
         file.flush()
         subprocess.run(
-            ["initdb", f"--username={user}", f"--pwfile={file.name}", "--auth-host=scram-sha-256", "--auth-local=trust",
-             "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--pgdata", half],
+            [
+                "initdb",
+                f"--username={user}",
+                f"--pwfile={file.name}",
+                "--auth-host=scram-sha-256",
+                "--auth-local=trust",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+                "--pgdata",
+                half,
+            ],
             check=True,
         )
     with (half / "pg_hba.conf").open("a") as rules:
@@ -30,8 +40,23 @@ if not (data / "PG_VERSION").exists():
     if database != "postgres":
         subprocess.run(
             ["postgres", "--single", "-D", half, "-j", "postgres"],
-            input=f'CREATE DATABASE "{database}";\n', text=True, stdout=subprocess.DEVNULL, check=True,
+            input=f'CREATE DATABASE "{database}";\n',
+            text=True,
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
     half.rename(data)
 
-os.execvp("postgres", ["postgres", "-D", str(data), "-c", "listen_addresses=*", "-c", f"unix_socket_directories={data.parent}", *sys.argv[1:]])
+os.execvp(
+    "postgres",
+    [
+        "postgres",
+        "-D",
+        str(data),
+        "-c",
+        "listen_addresses=*",
+        "-c",
+        f"unix_socket_directories={data.parent}",
+        *sys.argv[1:],
+    ],
+)

@@ -40,7 +40,7 @@ Dice = Callable[[], float]
 
 
 class RetryPolicy(Protocol):
-    def __call__(self, failure: Failure, dice: Dice) -> RetryDecision: ...
+    def __call__(self, failure: Failure, dice: Dice, /) -> RetryDecision: ...
 
 
 NEVER = RetryDecision(None, "the type declares no retry")
@@ -52,7 +52,8 @@ def never(_failure: Failure, _dice: Dice) -> RetryDecision:
 
 @dataclass(frozen=True)
 class Exponential:
-    """`retries` more runs, waits doubling from `first_seconds` to `cap_seconds`, each in the upper half of its window."""
+    """`retries` more runs, waits doubling from `first_seconds` to `cap_seconds`, each in the upper half of its
+    window."""
 
     retries: int
     first_seconds: float = 2.0

@@ -1,0 +1,1 @@
+"""Samples: what a user of Slackwater writes."""

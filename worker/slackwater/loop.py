@@ -1,0 +1,335 @@
+"""The worker: registers, claims, runs, and ends as it should. One supervisor decides; side tasks only report.
+
+Rule: a signal stops claiming in the signal handler itself and cordons the pod from the renewal thread, so that a main
+loop blocked by user code delays neither. Whatever fails in a side task is logged and tried again; only `decide` ends
+a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any, Protocol
+
+from slackwater import metrics
+from slackwater.claim import ClaimedTask, Identity
+from slackwater.dispatch import Dispatcher
+from slackwater.executor import Execution, Surroundings
+from slackwater.health import Pulse
+from slackwater.logging import logger
+from slackwater.shutdown import GRACE_RESERVE_SECONDS, ExitCode, Situation, Verdict, decide
+from slackwater.task import Registry
+from slackwater.trust import Clock, Ending
+from slackwater.wake import Wake
+
+log = logger("slackwater.worker")
+LEAVE_SECONDS = 3.0
+
+
+class Seen(Protocol):
+    """What a heartbeat brings back."""
+
+    cordoned: bool
+    cause: str | None
+    deadline_in: float | None
+    admission: str
+    ended: bool
+
+
+class WorkerLinks(Protocol):
+    async def register(self) -> Seen: ...
+    async def recover_predecessors(self) -> int: ...
+    async def heartbeat(self, running: int) -> Seen: ...
+    async def sweep(self) -> None: ...
+    async def end(self, reason: str) -> None: ...
+    async def listen(self, handler: Callable[[str], None]) -> None: ...
+
+
+CordonSelf = Callable[[str, float | None], Awaitable[None]]
+"""In the renewal thread: write the pod's cordon until the store has answered."""
+
+
+class Worker:
+    def __init__(
+        self,
+        identity: Identity,
+        registry: Registry,
+        links: WorkerLinks,
+        pulse: Pulse,
+        *,
+        grace_seconds: float | None,
+        heartbeat_seconds: float,
+        sweep_seconds: float,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.identity = identity
+        self._registry = registry
+        self._links = links
+        self._pulse = pulse
+        self._grace_seconds = grace_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._sweep_seconds = sweep_seconds
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._beat_wanted = asyncio.Event()
+        self._executions: dict[asyncio.Task[None], Execution] = {}
+        self._signals = 0
+        self._signal_deadline: float | None = None
+        self._stubborn_seen = False
+        self._declared_dead = False
+        self._cordoned = False
+        self._cordon_deadline: float | None = None
+        self._held = False
+        self._handed_back = False
+        self._verdict: Verdict | None = None
+        self.wake = Wake()
+        self.dispatcher: Dispatcher | None = None
+        self.around: Surroundings | None = None
+        self.cordon_self: Callable[[str, float | None], None] = lambda _cause, _deadline: None
+        metrics.CONCURRENCY.set(identity.concurrency)
+
+    # ---- what others ask
+
+    def free(self) -> int:
+        return self.identity.concurrency - len(self._executions)
+
+    def claiming(self) -> bool:
+        """Read at each step of a claim, so that a signal counts at once."""
+        return not (self._signals or self._cordoned or self._stubborn_seen or self._held or self._declared_dead)
+
+    def drain_deadline(self) -> float | None:
+        known = [d for d in (self._cordon_deadline, self._signal_deadline) if d is not None]
+        return min(known, default=None)
+
+    def refused(self) -> None:
+        """A claim was refused: perhaps the pod is cordoned and the next heartbeat is far."""
+        self._beat_wanted.set()
+
+    def accept(self, claimed: ClaimedTask, scopes: Any, sent_at: float) -> None:
+        declared = self._registry.get(claimed.type)
+        assert declared is not None, "candidates are of known types only"
+        assert self.around is not None
+        start = not (self._signals or self._stubborn_seen)
+        execution = Execution(claimed, declared, scopes, self.around, sent_at=sent_at)
+        task = asyncio.create_task(self._run(execution, start=start))
+        self._executions[task] = execution
+        task.add_done_callback(self._ended)
+
+    def stubborn(self) -> None:
+        if not self._stubborn_seen:
+            self._stubborn_seen = True
+            log.error("cordon", cause="Stubborn")
+            self.cordon_self("Stubborn", None)
+        self._changed.set()
+
+    # ---- its life
+
+    async def run(self) -> ExitCode:
+        ticking = asyncio.create_task(self._tick())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        side: list[asyncio.Task[None]] = [ticking]
+        try:
+            if await self._register():
+                assert self.dispatcher is not None
+                side += [
+                    asyncio.create_task(self._again(self._heartbeat, self._beat_pause)),
+                    asyncio.create_task(self._again(self._links.sweep, self._sweep_pause)),
+                    asyncio.create_task(self._links.listen(lambda _queue: self.wake.up())),
+                    asyncio.create_task(self._claim_for_ever(self.dispatcher)),
+                ]
+            code = await self._supervise()
+        finally:
+            for task in side:
+                task.cancel()
+        await self._leave(code)
+        return code
+
+    async def _register(self) -> bool:
+        """Until the store answers, or a signal comes first: then there is nothing to leave behind."""
+        pause = 0.5
+        while not self._signals:
+            try:
+                self._take_in(await self._links.register())
+                recovered = await self._links.recover_predecessors()
+            except Exception as error:
+                log.warning("not registered yet", cause=f"{type(error).__name__}: {error}")
+                await self._change(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+                pause = min(2 * pause, 10.0)
+                continue
+            self._pulse.registered = True
+            self._pulse.beat()
+            log.info(
+                "registered",
+                worker=self.identity.worker_id,
+                pod=self.identity.pod_uid,
+                types=list(self.identity.task_types),
+                queues=list(self.identity.queues),
+                cordoned=self._cordoned,
+                recovered=recovered,
+            )
+            return True
+        return False
+
+    async def _supervise(self) -> ExitCode:
+        while True:
+            verdict = decide(self._clock(), self._situation())
+            if verdict != self._verdict:
+                self._verdict = verdict
+                log.info("standing", reason=verdict.reason, running=len(self._executions))
+            if verdict.end_all is not None:
+                self._end_all(verdict.end_all)
+            if verdict.exit_code is not None:
+                return verdict.exit_code
+            await self._change(self._next_look())
+
+    async def _change(self, seconds: float) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    def _end_all(self, ending: Ending) -> None:
+        for execution in self._executions.values():
+            if execution.end(ending):
+                self._handed_back = True
+
+    def _next_look(self) -> float:
+        deadline = self.drain_deadline()
+        left = 1.0 if deadline is None else deadline - self._clock()
+        return min(1.0, max(0.05, left))
+
+    def _situation(self) -> Situation:
+        dispatcher = self.dispatcher
+        stubborn = sum(execution.stubborn for execution in self._executions.values())
+        deadline = self.drain_deadline()
+        given_up = self._signals > 1 or (deadline is not None and self._clock() >= deadline)
+        on_the_way = 0
+        if dispatcher is not None:
+            # A claim without answer is looked for as long as there is time; a later one finds its lease expired.
+            on_the_way = dispatcher.in_flight + (0 if given_up else dispatcher.in_doubt)
+        return Situation(
+            cordoned=self._cordoned,
+            signals=self._signals or int(self._declared_dead),
+            cordon_deadline=self._cordon_deadline,
+            signal_deadline=self._signal_deadline,
+            running=len(self._executions) - stubborn + on_the_way,
+            stubborn=stubborn if stubborn else int(self._stubborn_seen),
+            handed_back=self._handed_back,
+        )
+
+    async def _leave(self, code: ExitCode) -> None:
+        reason = {ExitCode.DEADLINE: "deadline", ExitCode.STUBBORN: "stubborn"}.get(code, "drained")
+        log.info("leaving", exit_code=int(code), reason=reason)
+        if not self._pulse.registered or code is ExitCode.STUBBORN:
+            return  # stubborn code still runs: only the process's end, seen by a witness, ends this worker
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._links.end(reason)
+        except Exception as error:
+            log.warning("end not written", cause=f"{type(error).__name__}: {error}")
+
+    # ---- side tasks
+
+    async def _run(self, execution: Execution, *, start: bool) -> None:
+        metrics.RUNNING.set(len(self._executions))
+        await execution.run(start=start)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        execution = self._executions.pop(task)
+        metrics.RUNNING.set(len(self._executions))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A fault of ours: the claim is left to its lease, the worker goes on.
+            log.error("execution broke", task=str(execution.claimed.claim.task_id), exc_info=error)
+        self.wake.up()
+        self._changed.set()
+
+    async def _claim_for_ever(self, dispatcher: Dispatcher) -> None:
+        while True:
+            try:
+                await dispatcher.run()
+            except Exception as error:
+                log.error("claiming broke", exc_info=error)
+                await asyncio.sleep(1.0)
+
+    async def _tick(self) -> None:
+        while True:
+            self._pulse.turn()
+            await asyncio.sleep(min(1.0, self._pulse.live_seconds / 5))
+
+    async def _again(self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                log.warning("side task", work=work.__name__, cause=f"{type(error).__name__}: {error}")
+            await pause()
+
+    async def _heartbeat(self) -> None:
+        self._take_in(await self._links.heartbeat(len(self._executions)))
+        self._pulse.beat()
+
+    async def _beat_pause(self) -> None:
+        """Ten seconds, or one if a claim was refused or the pool is held: what changed is to be known."""
+        seconds = self._heartbeat_seconds * (0.9 + random.random() / 5)  # noqa: S311 - spreading load
+        self._beat_wanted.clear()
+        await asyncio.sleep(min(1.0, seconds))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._beat_wanted.wait(), 1.0 if self._held else max(0.0, seconds - 1.0))
+
+    async def _sweep_pause(self) -> None:
+        await asyncio.sleep(self._sweep_seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+
+    def _take_in(self, seen: Seen) -> None:
+        if seen.cordoned != self._cordoned:
+            log.info("cordoned" if seen.cordoned else "cordon called off", cause=seen.cause)
+        if not seen.cordoned:
+            self._handed_back = self._handed_back and bool(self._signals)
+        self._cordoned = seen.cordoned
+        self._cordon_deadline = None if seen.deadline_in is None else self._clock() + seen.deadline_in
+        self._held = seen.admission not in ("", "Open")
+        if seen.ended and not self._declared_dead:
+            self._declared_dead = True
+            log.error("declared dead: nothing more is claimed under this id")
+        metrics.CORDONED.set(not self.claiming())
+        for execution in self._executions.values():
+            execution.deadline_changed()
+        self._changed.set()
+        self.wake.up()
+
+    # ---- signals
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Between two bytecodes of the main thread, whatever runs there: no locks, no logger, no waiting."""
+        self._signals += 1
+        if self._signals == 1:
+            grace = self._grace_seconds
+            seconds = None if grace is None else grace - min(GRACE_RESERVE_SECONDS, grace / 2)
+            if seconds is not None:
+                self._signal_deadline = self._clock() + seconds
+            _write_line(
+                {
+                    "message": "drain started",
+                    "signal": signal.Signals(number).name,
+                    "deadline_seconds": seconds,
+                    "worker": self.identity.worker_id,
+                    "running": len(self._executions),
+                }
+            )
+            self.cordon_self("Terminated", seconds)
+        else:
+            _write_line({"message": "handing back now", "worker": self.identity.worker_id})
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+
+def _write_line(line: Mapping[str, Any]) -> None:
+    stamp = datetime.now(UTC).isoformat()
+    os.write(1, (json.dumps({**line, "level": "info", "timestamp": stamp}) + "\n").encode())

@@ -1,0 +1,53 @@
+"""What wakes a worker that waits for tasks: NOTIFY on a direct connection, the end of an execution, or the poll.
+
+Rule: a notification is a hint. A lost one costs at most a poll's length; the connection comes back with growing pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+
+import psycopg
+
+from slackwater.logging import logger
+
+log = logger("slackwater.wake")
+LONGEST_PAUSE_SECONDS = 10.0
+
+
+class Wake:
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def up(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), max(0.0, seconds))
+        self._event.clear()
+
+
+async def listen(url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:
+    """Listen on the given channels for ever; each payload goes to its handler. `url` must keep a session."""
+    pause = 0.5
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                url, autocommit=True, connect_timeout=5, application_name="slackwater-listen", keepalives_idle=10
+            ) as connection:
+                for channel in handlers:
+                    await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+                pause = 0.5
+                for channel, handler in handlers.items():
+                    handler("")  # what was told before we listened
+                    log.debug("listening", channel=channel)
+                async for told in connection.notifies():
+                    handlers[told.channel](told.payload)
+        except (psycopg.Error, OSError) as error:
+            log.warning("listening interrupted", cause=f"{type(error).__name__}: {error}")
+        await asyncio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

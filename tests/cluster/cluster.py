@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import lifecycle, netns, toolchain
+from tests.cluster.faults import Faults
 from tests.cluster.layout import Layout
 from tests.cluster.pool import Image
 from tests.cluster.shell import ClusterError
@@ -72,6 +73,14 @@ class Cluster:
     @property
     def nodes(self) -> list[str]:
         return sorted(p.parent.name for p in self.layout.root.glob("node*/init.sh"))
+
+    @property
+    def faults(self) -> Faults:
+        """What can be broken, in the namespace `slackwater`; `faults_in` for another one."""
+        return self.faults_in("slackwater")
+
+    def faults_in(self, namespace: str) -> Faults:
+        return Faults(self.layout, toolchain.binaries(), namespace)
 
     def load_images(self, images: Iterable[Image]) -> None:
         """Bring images to every node that is on."""

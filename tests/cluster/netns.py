@@ -1,7 +1,7 @@
 """Network namespaces: the wires of an instance.
 
 Rule: no interface of the machine itself is touched; all traffic stays between namespaces named after the instance.
-`cp` holds a bridge; each node hangs on it by one veth, so cutting a node's network is setting that veth down.
+`cp` holds a bridge; each node hangs on it by one veth, so cutting a node's network is pulling it out of the bridge.
 """
 
 import contextlib
@@ -61,12 +61,19 @@ def _pod_routes(ns: str, host: str) -> str:
     return f"ip -n {ns} -batch - <<'ROUTES'\n{lines}ROUTES"
 
 
-def set_link(lay: Layout, node: str, state: str) -> None:
-    run("ip", "-n", lay.netns("cp"), "link", "set", f"v-{node}", state)
+def unplug(lay: Layout, node: str) -> None:
+    """Pull the node's wire out of the bridge: packets vanish, and the node sees no carrier go away."""
+    run("ip", "-n", lay.netns("cp"), "link", "set", f"v-{node}", "nomaster")
 
 
-def delete(lay: Layout, host: str) -> None:
-    run("ip", "netns", "del", lay.netns(host), check=False)
+def plug(lay: Layout, node: str) -> None:
+    run("ip", "-n", lay.netns("cp"), "link", "set", f"v-{node}", "master", "br0")
+
+
+def delete_host(lay: Layout, node: str) -> None:
+    """The wire first and by itself: it would stay as long as any late socket keeps the namespace."""
+    run("ip", "-n", lay.netns("cp"), "link", "del", f"v-{node}")
+    run("ip", "netns", "del", lay.netns(node))
 
 
 def existing(lay: Layout) -> list[str]:

@@ -128,11 +128,12 @@ def is_on(lay: Layout, node: str) -> bool:
 
 def cut_power(lay: Layout, node: str) -> None:
     """Off at once: the wire first, so that no dying process can say goodbye to a peer."""
-    netns.set_link(lay, node, "down")
+    netns.unplug(lay, node)
     units.send(lay, f"{node}.init", signal.SIGKILL)
     for group in _groups(lay, node):
         cgroups.kill(group)
-    netns.delete(lay, node)
+    cgroups.remove(units.group(lay, node))
+    netns.delete_host(lay, node)
 
 
 def _groups(lay: Layout, node: str) -> list[str]:

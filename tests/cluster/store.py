@@ -44,12 +44,23 @@ def _generations(home: Path) -> list[Path]:
     return sorted((m.parent for m in home.glob("[0-9a-f]*[0-9a-f]/manifest.json")), key=lambda g: -g.stat().st_mtime)
 
 
+def _nearest(home: Path, wanted: dict[str, str]) -> Path | None:
+    """The generation that has most of the wanted content already."""
+
+    def has(generation: Path) -> int:
+        digests = {d for tag, digest in wanted.items() for d in pool.parts(Image(tag, digest))}
+        there = (d for d in digests if (generation / CONTENT / d.removeprefix("sha256:")).exists())
+        return sum(pool.blob(d).stat().st_size for d in there)
+
+    return max(_generations(home), key=has, default=None)
+
+
 def _make(home: Path, ready: Path, wanted: dict[str, str], bin_dir: Path) -> None:
     half = home / f"part-{ready.name}"
     for left in home.glob("part-*"):
         shutil.rmtree(left)
     had: dict[str, str] = {}
-    if before := next(iter(_generations(home)), None):
+    if before := _nearest(home, wanted):
         had = json.loads((before / "manifest.json").read_text())
         run("cp", "-al", before, half)
         for database in (METADATA, f"{SNAPSHOTS}/metadata.db"):

@@ -67,3 +67,9 @@ def send(lay: Layout, unit: str, sig: signal.Signals) -> None:
 
 def stop(lay: Layout, unit: str) -> None:
     cgroups.kill(group(lay, unit))
+
+
+def names(lay: Layout) -> list[str]:
+    """Every unit there was since `up`, running or not."""
+    top = cgroups.listing() / lay.name
+    return sorted(p.name for p in top.iterdir() if p.is_dir() and "." in p.name) if top.exists() else []

@@ -8,6 +8,7 @@ claim rows say what became of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -43,12 +44,21 @@ class Full:
     name: str
 
 
+class Looked(Protocol):
+    """What a look for a claim without answer brought: the task, or that none can come any more, or neither."""
+
+    @property
+    def task(self) -> ClaimedTask | None: ...
+    @property
+    def over(self) -> bool: ...
+
+
 class ClaimLinks(Protocol):
     async def candidates(self, *, limit: int, skip_channels: frozenset[str]) -> list[Candidate]: ...
     async def scopes(self, candidate: Candidate) -> Any: ...
     async def acquire(self, token: UUID, scopes: Any) -> Taken | Full: ...
     async def claim(self, candidate: Candidate, token: UUID, generation: int) -> ClaimedTask | None: ...
-    async def still_possible(self, candidate: Candidate, token: UUID) -> ClaimedTask | bool: ...
+    async def look_for(self, candidate: Candidate, token: UUID) -> Looked: ...
     async def release_token(self, token: UUID, scopes: Any) -> None: ...
     async def rebuild(self) -> None: ...
 
@@ -76,6 +86,7 @@ class Dispatcher:
         claim_seconds: float,
         slot_seconds: float,
         poll_seconds: float,
+        refused: Callable[[], None],
     ) -> None:
         self._links = links
         self._wake = wake
@@ -86,6 +97,7 @@ class Dispatcher:
         self._claim_seconds = claim_seconds
         self._slot_seconds = slot_seconds
         self._poll_seconds = poll_seconds
+        self._refused = refused
         self._backoff = Backoff(random.random)
         self._doubts: set[asyncio.Task[None]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -184,6 +196,7 @@ class Dispatcher:
         metrics.PICKUP.observe(self._clock() - began)
         if claimed is None:
             metrics.CLAIMS.labels("taken").inc()
+            self._refused()
             self._spawn(self._links.release_token(token, scopes))
             return _Attempt.MISSED
         metrics.CLAIMS.labels("granted").inc()
@@ -193,16 +206,15 @@ class Dispatcher:
     async def _resolve(self, candidate: Candidate, token: UUID, scopes: Any, sent_at: float) -> None:
         """A claim without answer: found in the claim rows → run it; no longer possible → the token goes back."""
         while True:
-            try:
+            looked: Looked | None = None
+            with contextlib.suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(self._claim_seconds):
-                    answer = await self._links.still_possible(candidate, token)
-            except (StoreUnavailable, TimeoutError):
-                answer = True
-            if isinstance(answer, ClaimedTask):
-                log.info("claim found after a lost answer", task=str(answer.claim.task_id))
-                self._accept(answer, scopes, sent_at)
+                    looked = await self._links.look_for(candidate, token)
+            if looked is not None and looked.task is not None:
+                log.info("claim found after a lost answer", task=str(looked.task.claim.task_id))
+                self._accept(looked.task, scopes, sent_at)
                 return
-            if not answer:
+            if looked is not None and looked.over:
                 self._spawn(self._links.release_token(token, scopes))
                 return
             await asyncio.sleep(0.5 + random.random() / 2)  # noqa: S311 - spreading load

@@ -28,7 +28,7 @@ class Writes(Protocol):
     async def progress(self, claim: Claim, fraction: float) -> None: ...
     async def add_event(self, claim: Claim, counter: int, kind: str, data: dict[str, Any]) -> None: ...
     async def checkpoint(self, claim: Claim, data: Any) -> None: ...
-    async def intend(self, claim: Claim, name: str, provider: str, request: Any) -> Submission: ...
+    async def intend(self, claim: Claim, name: str, provider: str, request: Any, after: int) -> Submission: ...
     async def store_reference(self, key: str, reference: str) -> None: ...
     async def resolve(self, claim: Claim, name: str, n: int, outcome: Any) -> None: ...
 
@@ -69,7 +69,7 @@ class ClaimEffects:
         limits.check_checkpoint(data)
         await self._write(lambda: self._writes.checkpoint(self._watched.claim, data))
 
-    async def intend(self, name: str | None, provider: str, request: Any) -> Submission:
+    async def intend(self, name: str | None, provider: str, request: Any, after: int = 0) -> Submission:
         if self._watched.ending is not None:
             raise asyncio.CancelledError  # nothing new is asked of a provider by a run that is to stop
         if name is None:
@@ -77,7 +77,7 @@ class ClaimEffects:
             name = str(self._submissions)
         limits.check_name(name, field="submission")
         limits.check_payload(request, field="request")
-        return await self._write(lambda: self._writes.intend(self._watched.claim, name, provider, request))
+        return await self._write(lambda: self._writes.intend(self._watched.claim, name, provider, request, after))
 
     async def store_reference(self, key: str, reference: str) -> None:
         """Not fenced (rule 11), and not lost by a cancellation that comes between the provider's answer and this."""

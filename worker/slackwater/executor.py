@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from slackwater import limits, metrics
-from slackwater.claim import ClaimedTask, Done, Failed, HandedBack, Outcome
+from slackwater.claim import Claim, ClaimedTask, Done, Failed, HandedBack, Outcome
 from slackwater.effects import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, ClaimEffects, Writes
 from slackwater.errors import InvalidInput, LeaseLost, StoreUnavailable
 from slackwater.logging import logger, user_hash
@@ -40,10 +40,11 @@ class How(StrEnum):
 
 
 class FinishingWrites(Writes, Protocol):
-    async def finish(self, claimed: ClaimedTask, outcome: Outcome, retry: RetryDecision) -> None: ...
-    async def hand_back(self, claimed: ClaimedTask, outcome: HandedBack, declared: TaskType) -> None: ...
-    async def ended_by(self, claimed: ClaimedTask) -> bool: ...
-    async def release(self, claimed: ClaimedTask, scopes: Any) -> None: ...
+    """All may be repeated after no answer: a run's own end, found on record, is success."""
+
+    async def finish(self, claim: Claim, outcome: Done | Failed, retry: RetryDecision) -> str: ...
+    async def hand_back(self, claim: Claim, outcome: HandedBack, declared: TaskType) -> str: ...
+    async def release(self, claim: Claim, scopes: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -215,16 +216,14 @@ class Execution:
                 )
 
     async def _settle(self, outcome: Outcome | None) -> How:
-        """Write the outcome until the database answers. A repeat that is refused may be our own first try's doing."""
-        retry = self._decide_retry(outcome)
-        wait, unanswered = FIRST_WAIT_SECONDS, False
-        while True:
+        """Write the outcome until the database answers."""
+        retry, state = self._decide_retry(outcome), ""
+        wait = FIRST_WAIT_SECONDS
+        while outcome is not None:
             try:
                 async with asyncio.timeout(self._around.answer_seconds):
-                    if outcome is None or (unanswered and await self._around.writes.ended_by(self.claimed)):
-                        break
-                    await self._write(outcome, retry)
-                    break
+                    state = await self._write(outcome, retry)
+                break
             except LeaseLost:
                 outcome = None
                 break
@@ -233,34 +232,30 @@ class Execution:
                 retry = self._decide_retry(outcome)
                 continue
             except (StoreUnavailable, TimeoutError) as error:
-                unanswered = True
                 log.warning("finish without answer", cause=f"{type(error).__name__}: {error}")
             await asyncio.sleep(wait * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-        return self._report(outcome, retry)
+        return self._report(outcome, retry, state)
 
-    async def _write(self, outcome: Outcome, retry: RetryDecision) -> None:
+    async def _write(self, outcome: Outcome, retry: RetryDecision) -> str:
         if isinstance(outcome, HandedBack):
-            await self._around.writes.hand_back(self.claimed, outcome, self._declared)
-        else:
-            if isinstance(outcome, Done):
-                limits.check_result(outcome.result)
-            await self._around.writes.finish(self.claimed, outcome, retry)
+            return await self._around.writes.hand_back(self.claimed.claim, outcome, self._declared)
+        return await self._around.writes.finish(self.claimed.claim, outcome, retry)
 
-    def _report(self, outcome: Outcome | None, retry: RetryDecision) -> How:
+    def _report(self, outcome: Outcome | None, retry: RetryDecision, state: str) -> How:
         match outcome:
             case None:
                 metrics.FENCED.inc()
                 log.warning("fenced")
                 return How.FENCED
             case Done():
-                log.info("done")
+                log.info("done", state=state)
                 return How.DONE
             case Failed(error_type=error_type, message=message):
-                log.info("failed", error_type=error_type, error=message, retry=retry.reason)
+                log.info("failed", error_type=error_type, error=message, retry=retry.reason, state=state)
                 return How.RETRIED if retry.again else How.FAILED
             case HandedBack(reason=reason, started=started):
-                log.info("handed back", reason=reason, started=started)
+                log.info("handed back", reason=reason, started=started, state=state)
                 return How.HANDED_BACK
 
     def _decide_retry(self, outcome: Outcome | None) -> RetryDecision:
@@ -277,7 +272,7 @@ class Execution:
         """A failure is logged and healed by the slots' expiry."""
         self._watched.giving_back = True
         try:
-            await self._around.writes.release(self.claimed, self._scopes)
+            await self._around.writes.release(self.claimed.claim, self._scopes)
         except Exception as error:
             log.warning("slots not given back", cause=f"{type(error).__name__}: {error}")
 

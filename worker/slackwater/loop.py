@@ -8,6 +8,7 @@ a worker.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -15,6 +16,7 @@ import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Protocol
@@ -34,8 +36,9 @@ log = logger("slackwater.worker")
 LEAVE_SECONDS = 3.0
 
 
-class Seen(Protocol):
-    """What a heartbeat brings back."""
+@dataclass(frozen=True)
+class Standing:
+    """What registration and heartbeats say of this worker's pod. `ended`: somebody declared this worker dead."""
 
     cordoned: bool
     cause: str | None
@@ -45,16 +48,17 @@ class Seen(Protocol):
 
 
 class WorkerLinks(Protocol):
-    async def register(self) -> Seen: ...
+    async def register(self) -> Standing: ...
     async def recover_predecessors(self) -> int: ...
-    async def heartbeat(self, running: int) -> Seen: ...
+    async def heartbeat(self, running: int) -> Standing: ...
     async def sweep(self) -> None: ...
     async def end(self, reason: str) -> None: ...
     async def listen(self, handler: Callable[[str], None]) -> None: ...
 
 
-CordonSelf = Callable[[str, float | None], Awaitable[None]]
-"""In the renewal thread: write the pod's cordon until the store has answered."""
+CordonSelf = Callable[[str, float | None], "concurrent.futures.Future[None]"]
+"""Write the pod's cordon, in the renewal thread, until the store has answered. Arguments: cause, deadline
+(monotonic)."""
 
 
 class Worker:
@@ -94,7 +98,8 @@ class Worker:
         self.wake = Wake()
         self.dispatcher: Dispatcher | None = None
         self.around: Surroundings | None = None
-        self.cordon_self: Callable[[str, float | None], None] = lambda _cause, _deadline: None
+        self.cordon_self: CordonSelf | None = None
+        self._cordons: list[concurrent.futures.Future[None]] = []
         metrics.CONCURRENCY.set(identity.concurrency)
 
     # ---- what others ask
@@ -128,8 +133,12 @@ class Worker:
         if not self._stubborn_seen:
             self._stubborn_seen = True
             log.error("cordon", cause="Stubborn")
-            self.cordon_self("Stubborn", None)
+            self._cordon("Stubborn", None)
         self._changed.set()
+
+    def _cordon(self, cause: str, deadline: float | None) -> None:
+        if self.cordon_self is not None:
+            self._cordons.append(self.cordon_self(cause, deadline))
 
     # ---- its life
 
@@ -229,11 +238,14 @@ class Worker:
     async def _leave(self, code: ExitCode) -> None:
         reason = {ExitCode.DEADLINE: "deadline", ExitCode.STUBBORN: "stubborn"}.get(code, "drained")
         log.info("leaving", exit_code=int(code), reason=reason)
-        if not self._pulse.registered or code is ExitCode.STUBBORN:
-            return  # stubborn code still runs: only the process's end, seen by a witness, ends this worker
+        if not self._pulse.registered:
+            return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._links.end(reason)
+                for written in self._cordons:
+                    await asyncio.wrap_future(written)
+                if code is not ExitCode.STUBBORN:  # stubborn code still runs: only a witness of its death ends it
+                    await self._links.end(reason)
         except Exception as error:
             log.warning("end not written", cause=f"{type(error).__name__}: {error}")
 
@@ -288,7 +300,7 @@ class Worker:
     async def _sweep_pause(self) -> None:
         await asyncio.sleep(self._sweep_seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
 
-    def _take_in(self, seen: Seen) -> None:
+    def _take_in(self, seen: Standing) -> None:
         if seen.cordoned != self._cordoned:
             log.info("cordoned" if seen.cordoned else "cordon called off", cause=seen.cause)
         if not seen.cordoned:
@@ -324,7 +336,7 @@ class Worker:
                     "running": len(self._executions),
                 }
             )
-            self.cordon_self("Terminated", seconds)
+            self._cordon("Terminated", self._signal_deadline)
         else:
             _write_line({"message": "handing back now", "worker": self.identity.worker_id})
         self._loop.call_soon_threadsafe(self._changed.set)

@@ -9,6 +9,7 @@ execution.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import random
 import threading
 import time
@@ -108,9 +109,12 @@ class Renewal:
     def forget(self, watched: Watched) -> None:
         self._loop.call_soon_threadsafe(self._end, watched)
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+    def post(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> concurrent.futures.Future[T]:
         """Work that must not wait for the main loop (the cordon of a SIGTERM); safe in a signal handler."""
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+        return asyncio.run_coroutine_threadsafe(work(*arguments), self._loop)
+
+    async def run(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        return await asyncio.wrap_future(self.post(work, *arguments))
 
     # ---- below: in the thread
 

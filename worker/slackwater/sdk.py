@@ -78,7 +78,7 @@ class Effects(Protocol):
     async def progress(self, fraction: float) -> None: ...
     async def event(self, kind: str, data: Mapping[str, Any]) -> None: ...
     async def checkpoint(self, data: Any) -> None: ...
-    async def intend(self, name: str | None, provider: str, request: Any) -> Submission: ...
+    async def intend(self, name: str | None, provider: str, request: Any, after: int) -> Submission: ...
     async def store_reference(self, key: str, reference: str) -> None: ...
     async def resolve(self, name: str, n: int, outcome: Any) -> None: ...
     async def confirm(self) -> None: ...
@@ -133,12 +133,13 @@ class Context:
         provider: str,
         request: Any,
         call: Callable[[ProviderCall], Awaitable[str]],
+        after: Submission | None = None,
     ) -> Submission:
         """Ask a provider at most once: intent, then `call` under the intent's key, then its reference. A run that finds
         the reference stored calls nothing; one that finds the intent alone sends the stored request under the same key.
         """
-        intent = await self._effects.intend(name, provider, request)
-        if intent.reference is not None:
+        intent = await self._effects.intend(name, provider, request, after.n if after else 0)
+        if intent.reference is not None or intent.outcome is not None:
             return intent
         await self._effects.confirm()
         reference = await call(ProviderCall(intent.key, intent.request, self.claim))
@@ -203,9 +204,10 @@ class SyncContext:
         provider: str,
         request: Any,
         call: Callable[[ProviderCall], str],
+        after: Submission | None = None,
     ) -> Submission:
-        intent: Submission = self._bridge.call("intend", name, provider, request)
-        if intent.reference is not None:
+        intent: Submission = self._bridge.call("intend", name, provider, request, after.n if after else 0)
+        if intent.reference is not None or intent.outcome is not None:
             return intent
         self._bridge.call("confirm")
         reference = call(ProviderCall(intent.key, intent.request, self.claim))

@@ -38,6 +38,9 @@ class TaskType:
     on_interrupt: OnInterrupt = OnInterrupt.FAIL
     hard_timeout_seconds: float | None = None
     stale_seconds: float | None = None
+    pending_seconds: float | None = None
+    fed: bool = False
+    """Fed from outside: the producer's signal judges staleness, not this execution's (rule 10)."""
     silence_seconds: float = 35.0
     retries: int = 0
     retry: RetryPolicy = field(default=never, repr=False, compare=False)
@@ -52,6 +55,8 @@ class TaskType:
             "on_interrupt": self.on_interrupt.value,
             "hard_timeout_seconds": self.hard_timeout_seconds,
             "stale_seconds": self.stale_seconds,
+            "pending_seconds": self.pending_seconds,
+            "fed": self.fed,
             "silence_seconds": self.silence_seconds,
             "retries": self.retries,
             "priority": self.priority,
@@ -100,6 +105,8 @@ def task(
     on_interrupt: OnInterrupt | str = OnInterrupt.FAIL,
     hard_timeout_seconds: float | None = None,
     stale_seconds: float | None = None,
+    pending_seconds: float | None = None,
+    fed: bool = False,
     silence_seconds: float = 35.0,
     retries: int = 0,
     retry: RetryPolicy | None = None,
@@ -122,6 +129,8 @@ def task(
                 on_interrupt=OnInterrupt(on_interrupt),
                 hard_timeout_seconds=hard_timeout_seconds,
                 stale_seconds=stale_seconds,
+                pending_seconds=pending_seconds,
+                fed=fed,
                 silence_seconds=silence_seconds,
                 retries=retries,
                 retry=retry or (Exponential(retries) if retries else never),

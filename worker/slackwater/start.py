@@ -1,0 +1,152 @@
+"""`slackwater worker`, put together: settings → identity and lock → connections → the loop, and out with its exit code.
+
+Rule: a fault of the settings ends with code 2 and names the setting; everything that can come later is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from functools import partial
+from typing import NoReturn
+
+from slackwater import metrics
+from slackwater.dispatch import Dispatcher
+from slackwater.errors import SettingsError
+from slackwater.executor import Surroundings
+from slackwater.health import HealthServer, Pulse
+from slackwater.identity import PodLock, WorkerSettings, make_identity, write_termination_log
+from slackwater.links import Known, MainLinks, ThreadLinks, connect_main, connect_thread
+from slackwater.logging import configure, logger
+from slackwater.loop import Worker
+from slackwater.renewal import Figures, Renewal
+from slackwater.settings import Constants, StoreSettings, load
+from slackwater.shutdown import ExitCode
+from slackwater.task import Registry
+from slackwater.task import load as load_tasks
+
+log = logger("slackwater.worker")
+
+
+def main() -> NoReturn:
+    """Run a worker until it is done; never returns, since code that does not stop must not keep the process."""
+    try:
+        settings, constants, where = load(WorkerSettings), load(Constants), load(StoreSettings)
+        configure(level=settings.log_level)
+        registry = known_tasks(settings.tasks)
+    except SettingsError as error:
+        sys.stderr.write(f"slackwater worker: {error}\n")
+        _exit(ExitCode.SETTINGS)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    _exit(loop.run_until_complete(run(settings, constants, where, registry)))
+
+
+def known_tasks(modules: tuple[str, ...]) -> Registry:
+    try:
+        registry = load_tasks(modules)
+    except (ImportError, ValueError) as error:
+        raise SettingsError("SLACKWATER_TASKS", f"can't be loaded: {error}") from error
+    if not registry.names:
+        raise SettingsError("SLACKWATER_TASKS", f"no task is declared in {', '.join(modules)}")
+    return registry
+
+
+async def run(settings: WorkerSettings, constants: Constants, where: StoreSettings, registry: Registry) -> ExitCode:
+    identity = make_identity(settings, registry.names)
+    write_termination_log(settings.termination_log, identity.worker_id)
+    pulse = Pulse(ready_seconds=settings.ready_seconds, live_seconds=settings.live_seconds)
+    health = HealthServer(pulse, settings.health_port)
+    health.start()
+    log.info("started", worker=identity.worker_id, pid=os.getpid(), port=health.port, revision=settings.revision)
+    inherit = await _take_lock(settings, pulse)
+    known = Known()
+    connected: list[ThreadLinks] = []
+    renewal = Renewal(
+        partial(connect_thread, where, constants, known, identity.pod_uid, connected), _figures(constants)
+    )
+    renewal.start()
+    pulse.renewal_turned_at = lambda: renewal.turned_at
+    async with connect_main(where, constants, 4 + settings.concurrency // 8) as (store, slots):
+        links = MainLinks(
+            store,
+            slots,
+            known=known,
+            identity=identity,
+            declarations=registry.declarations(),
+            listen_url=where.listen_url,
+        )
+        worker = Worker(
+            identity,
+            registry,
+            links,
+            pulse,
+            grace_seconds=settings.grace_seconds,
+            heartbeat_seconds=constants.heartbeat_seconds,
+            sweep_seconds=min(constants.sweep_expired_seconds, constants.sweep_touch_seconds) / 2,
+        )
+        worker.cordon_self = lambda cause, deadline: renewal.post(connected[0].cordon, cause, deadline)
+        worker.around = Surroundings(
+            writes=links,
+            renewal=renewal,
+            clock=time.monotonic,
+            answer_seconds=constants.claim_timeout_seconds,
+            cancel_grace_seconds=constants.cancel_grace_seconds,
+            modules=settings.tasks,
+            inherit=inherit,
+            on_stubborn=worker.stubborn,
+            drain_deadline=worker.drain_deadline,
+        )
+        worker.dispatcher = Dispatcher(
+            links,
+            worker.wake,
+            clock=time.monotonic,
+            free=worker.free,
+            claiming=worker.claiming,
+            accept=worker.accept,
+            claim_seconds=constants.claim_timeout_seconds,
+            slot_seconds=constants.slot_timeout_seconds,
+            poll_seconds=settings.poll_seconds,
+            refused=worker.refused,
+        )
+        code = await worker.run()
+    renewal.close(2.0)
+    health.close()
+    return code
+
+
+async def _take_lock(settings: WorkerSettings, pulse: Pulse) -> tuple[int, ...]:
+    """One worker per pod. Whoever holds it is a worker, or a task's process, that has not ended yet."""
+    if settings.run_dir is None:
+        return ()
+    try:
+        lock = PodLock(settings.run_dir)
+    except OSError as error:
+        raise SettingsError("SLACKWATER_RUN_DIR", f"no lock file can be made there: {error}") from error
+    told = False
+    while not lock.try_take():
+        if not told:
+            log.warning("the pod's lock is held: waiting for the last process of the worker before")
+            told = True
+        pulse.turn()
+        await asyncio.sleep(0.1)
+    return lock.inherit
+
+
+def _figures(constants: Constants) -> Figures:
+    return Figures(
+        renew_seconds=constants.renew_seconds,
+        answer_seconds=constants.claim_timeout_seconds,
+        slot_answer_seconds=constants.slot_timeout_seconds,
+        slot_patience_seconds=constants.slot_silence_seconds,
+        trust_seconds=constants.trust_seconds,
+    )
+
+
+def _exit(code: ExitCode) -> NoReturn:
+    metrics.RUNNING.set(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -103,6 +103,7 @@ class RunningClaim:
     channel: str
     active_at: datetime
     updated_at: datetime
+    read_at: datetime
     submission_open: bool
 
 
@@ -193,6 +194,11 @@ class Submission:
     reference: str | None = None
     outcome: Any = None
     created: bool = field(default=False, compare=False)
+
+    @property
+    def resolved(self) -> bool:
+        """The provider has an outcome on record under this key."""
+        return self.outcome is not None
 
 
 def submission_key(task_id: UUID, name: str, n: int) -> str:

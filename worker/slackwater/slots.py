@@ -210,6 +210,11 @@ class Slots:
         return f"{self._prefix}:{scope.kind.value}:{scope.name}"
 
     @property
+    def redis(self) -> Redis:
+        """The client, for the other things that share the server."""
+        return self._redis
+
+    @property
     def marker(self) -> str:
         return f"{self._prefix}:marker"
 

@@ -140,7 +140,7 @@ async def claim(
             counter=events.STARTED,
             kind="started",
             data={},
-            outbox=False,
+            tell=False,  # a notification takes a lock of the whole cluster at commit; streams look by themselves
         )
         return _claimed((await connection.execute(_READ, values)).one())
 

@@ -11,43 +11,71 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from slackwater.schema import EVENT_CHANNEL
 from slackwater.store.sql import as_json, sql
 
 OWN_END: Final = -1
 STARTED: Final = 0
 
+# Outbox and notification ride on the insert: nothing is told of a repeat.
 _INSERT = sql("""
-    INSERT INTO {s}.event (task_id, seq, epoch, counter, kind, data)
-    SELECT :task_id, coalesce(max(seq), 0) + 1, :epoch, :counter, :kind, CAST(:data AS jsonb)
-    FROM {s}.event WHERE task_id = :task_id
-    ON CONFLICT (task_id, epoch, counter) DO NOTHING
-    RETURNING seq
+    WITH stored AS (
+        INSERT INTO {s}.event (task_id, seq, epoch, counter, kind, data)
+        SELECT :task_id, coalesce(max(seq), 0) + 1, :epoch, :counter, :kind, CAST(:data AS jsonb)
+        FROM {s}.event WHERE task_id = :task_id
+        ON CONFLICT (task_id, epoch, counter) DO NOTHING
+        RETURNING task_id, seq, kind, data
+    ), delivery AS (
+        INSERT INTO {s}.outbox (task_id, seq, kind, data) SELECT task_id, seq, kind, data FROM stored WHERE :outbox
+    )
+    SELECT seq, CASE WHEN :tell THEN pg_notify(:channel, CAST(task_id AS text)) END FROM stored
 """)
 _INSERT_FOREIGN = sql("""
-    INSERT INTO {s}.event (task_id, seq, epoch, counter, kind, data)
-    SELECT :task_id, coalesce(max(seq), 0) + 1, :epoch,
-           least(coalesce(min(counter) FILTER (WHERE epoch = :epoch), 0), :own_end) - 1, :kind, CAST(:data AS jsonb)
-    FROM {s}.event WHERE task_id = :task_id
-    RETURNING seq
+    WITH stored AS (
+        INSERT INTO {s}.event (task_id, seq, epoch, counter, kind, data)
+        SELECT :task_id, coalesce(max(seq), 0) + 1, :epoch,
+               least(coalesce(min(counter) FILTER (WHERE epoch = :epoch), 0), :own_end) - 1, :kind,
+               CAST(:data AS jsonb)
+        FROM {s}.event WHERE task_id = :task_id
+        RETURNING task_id, seq, kind, data
+    ), delivery AS (
+        INSERT INTO {s}.outbox (task_id, seq, kind, data) SELECT task_id, seq, kind, data FROM stored
+    )
+    SELECT seq, pg_notify(:channel, CAST(task_id AS text)) FROM stored
 """)
 _FIND = sql("SELECT seq FROM {s}.event WHERE task_id = :task_id AND epoch = :epoch AND counter = :counter")
-_OUTBOX = sql("""
-    INSERT INTO {s}.outbox (task_id, seq, kind, data) VALUES (:task_id, :seq, :kind, CAST(:data AS jsonb))
-""")
 
 
 async def add(
-    connection: AsyncConnection, task_id: UUID, *, epoch: int, counter: int, kind: str, data: Any, outbox: bool
+    connection: AsyncConnection,
+    task_id: UUID,
+    *,
+    epoch: int,
+    counter: int,
+    kind: str,
+    data: Any,
+    outbox: bool = False,
+    tell: bool = True,
 ) -> int:
-    """Store a run's event; returns its number, the first one's when it is a repeat. The claim's row must be locked."""
-    values = {"task_id": task_id, "epoch": epoch, "counter": counter, "kind": kind, "data": as_json(data)}
-    seq: int | None = (await connection.execute(_INSERT, values)).scalar_one_or_none()
-    if seq is None:
+    """Store a run's event; returns its number, the first one's when it is a repeat. The claim's row must be locked.
+
+    `tell`: notify the streams at commit.
+    """
+    values = {
+        "task_id": task_id,
+        "epoch": epoch,
+        "counter": counter,
+        "kind": kind,
+        "data": as_json(data),
+        "outbox": outbox,
+        "tell": tell,
+        "channel": EVENT_CHANNEL,
+    }
+    stored = (await connection.execute(_INSERT, values)).one_or_none()
+    if stored is None:
         found: int = (await connection.execute(_FIND, values)).scalar_one()
         return found
-    if outbox:
-        await connection.execute(_OUTBOX, values | {"seq": seq})
-    return seq
+    return int(stored.seq)
 
 
 async def add_foreign(connection: AsyncConnection, task_id: UUID, *, epoch: int, kind: str, data: Any) -> int:
@@ -55,7 +83,12 @@ async def add_foreign(connection: AsyncConnection, task_id: UUID, *, epoch: int,
 
     The claim's row must be locked, and the caller's premise must be what makes a repeat harmless.
     """
-    values = {"task_id": task_id, "epoch": epoch, "own_end": OWN_END, "kind": kind, "data": as_json(data)}
-    seq: int = (await connection.execute(_INSERT_FOREIGN, values)).scalar_one()
-    await connection.execute(_OUTBOX, values | {"seq": seq})
-    return seq
+    values = {
+        "task_id": task_id,
+        "epoch": epoch,
+        "own_end": OWN_END,
+        "kind": kind,
+        "data": as_json(data),
+        "channel": EVENT_CHANNEL,
+    }
+    return int((await connection.execute(_INSERT_FOREIGN, values)).one().seq)

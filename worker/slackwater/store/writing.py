@@ -54,9 +54,7 @@ async def add_event(store: Store, claim: Claim, counter: int, kind: str, data: A
     """Store an event of this run; `counter` from 1, the run's own. Returns its number within the task, from 1."""
     check_event(data)
     async with fenced(store, claim) as (connection, _):
-        return await events.add(
-            connection, claim.task_id, epoch=claim.epoch, counter=counter, kind=kind, data=data, outbox=False
-        )
+        return await events.add(connection, claim.task_id, epoch=claim.epoch, counter=counter, kind=kind, data=data)
 
 
 async def finish(

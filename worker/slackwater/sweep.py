@@ -1,9 +1,9 @@
 """Sweeps: what heals without anybody asking. Rule: whoever hits the kind's row runs the round; others do nothing.
 
 `UPDATE … SET last = now WHERE last < now − interval RETURNING` picks one of all operators, workers and gateways. A
-round takes one task per transaction, each by its own premise, so several sweepers at once, or a slow one, do no harm, and a
-fault with one task keeps no other from being swept. If the expiry round comes more than 15 s late (or the clock went
-back), nobody renewed against a clock that ran on: nothing is freed without a witness for 60 s.
+round takes one task per transaction, each by its own premise, so several sweepers at once, or a slow one, do no harm,
+and a fault with one task keeps no other from being swept. If the expiry round comes more than 15 s late, or the clock
+went back, leases may have run out only because nobody could renew: for 60 s nothing is freed without a witness.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Claims taken away from executions that can't or mustn't end them. Rule: a take-away restates its premise (rule 3).
 
 The claim's row is locked by a statement that says again what was read (running, epoch, token) and why (its ground);
-what follows is decided on what the rows say then, and written in the same transaction. The token is cleared, so every later
-write of that execution is refused. If the lease was still live, the execution may act until its end: the task is not
-claimable before, and its token stays in `old_token`, unless a witness saw the execution die (rule 9).
+what follows is decided on what the rows say then, and written in the same transaction. The token is cleared, so that
+every later write of that execution is refused. If the lease was still live, the execution may act until its end: the
+task is not claimable before, and its token stays in `old_token`, unless a witness saw the execution die (rule 9).
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from slackwater_operator.names import Reason
 
 class OperatorError(Exception):
     reason: Reason = Reason.API_UNAVAILABLE
+    concerns_process = False
+    """Not this pool's matter: the process can't go on."""
 
 
 class InvalidSpec(OperatorError):
@@ -33,6 +35,8 @@ class StoreUnreachable(OperatorError):
 
 class NotLeader(OperatorError):
     """This process is no longer sure to be the leader."""
+
+    concerns_process = True
 
 
 class ApiError(OperatorError):

@@ -20,7 +20,7 @@ from slackwater_operator import errors, kube, metrics, settings
 from slackwater_operator.cache import Cache
 from slackwater_operator.elector import Elector
 from slackwater_operator.events import Events
-from slackwater_operator.handlers import kopf_settings, registry
+from slackwater_operator.handlers import kopf_identity, kopf_settings, registry
 from slackwater_operator.leases import Leases
 from slackwater_operator.reconcile import Reconciler
 from slackwater_operator.resync import Resync
@@ -107,6 +107,7 @@ class Operator:
         await kopf.operator(
             registry=registry(self._cache, self._queue),
             settings=kopf_settings(self._settings),
+            identity=kopf_identity(self._elector.identity),
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,

@@ -65,6 +65,11 @@ def _each(group: str | None, wake: Callable[[str], None]) -> None:
         wake(group)
 
 
+def kopf_identity(name: str) -> Any:
+    """Given, since kopf would otherwise look the user up, whom an image without /etc/passwd entries doesn't have."""
+    return name
+
+
 def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     found = kopf.OperatorSettings()
     found.posting.enabled = False

@@ -19,5 +19,3 @@ if [ ${#missing[@]} -gt 0 ]; then
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-# Any Go from 1.21 on fetches by itself the newer one that the servers' go.mod files ask for.
-command -v go >/dev/null || { echo "Go 1.21 or newer must be on the PATH: the Kubernetes servers are built with it" >&2; exit 1; }

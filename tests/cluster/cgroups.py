@@ -58,6 +58,19 @@ def _pids_under(top: Path) -> Iterator[int]:
             yield from map(int, (Path(folder) / "cgroup.procs").read_text().split())
 
 
+@contextlib.contextmanager
+def joined(group: str) -> Iterator[None]:
+    """This process is in the group for the length of the block: if it is killed there, its helpers are found."""
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    home = next(path for _, kinds, path in lines if UNIFIED or kinds == "pids")
+    make(group)
+    procs_file(group).write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        procs_file(home.strip("/")).write_text(str(os.getpid()))
+
+
 def kill(group: str, *, within: float = 10) -> None:
     """SIGKILL everything in the group until nothing is left; a fork that ran ahead is caught by the next look."""
     end = time.monotonic() + within

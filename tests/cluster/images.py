@@ -59,16 +59,20 @@ SOURCE = (
 )
 
 
+V1 = (("RELEASE", "v1"),)
+SERVICES = Recipe(
+    "localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)
+)
+
+
 def recipes() -> list[Recipe]:
     """All of ours. `render` has two tags of the same program: what a rollout goes from and to."""
-    worker = Recipe("localhost/slackwater-worker:v1", "worker/Containerfile", SOURCE)
+    worker = Recipe("localhost/slackwater-worker:v1", "worker/Containerfile", SOURCE, V1)
     render = "samples/render/Containerfile"
     found = [
-        Recipe(
-            "localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)
-        ),
+        SERVICES,
         worker,
-        Recipe("localhost/slackwater-operator:v1", "operator/Containerfile", SOURCE),
+        Recipe("localhost/slackwater-operator:v1", "operator/Containerfile", SOURCE, V1),
         *(
             Recipe(f"localhost/slackwater-render:{v}", render, ("samples",), (("RELEASE", v),), worker, "WORKER_IMAGE")
             for v in ("v1", "v2")

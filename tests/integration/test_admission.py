@@ -11,9 +11,11 @@ import pytest
 from sqlalchemy import text
 
 from slackwater.admission import Code, Limits
-from slackwater.errors import InvalidInput, Refused
+from slackwater.errors import InvalidInput, PolicyUnreadable, Refused
+from slackwater.policy import Policy
 from slackwater.store import Store
 from slackwater.store.admission import Accepted, Submit, submit, submit_many
+from slackwater.store.policies import write_policy
 
 WIDE = Limits(user_pending=1000, system_pending=1000)
 
@@ -176,7 +178,7 @@ async def test_a_batch_keeps_what_came_before_the_refusal(store: Store) -> None:
     assert (batch.refusal.code, batch.refusal.queued, batch.refusal.limit) == (Code.USER_QUEUE_FULL, 3, 3)
     stored = await rows(
         store,
-        "SELECT t.payload, c.state FROM slackwater.task t JOIN slackwater.claim c ON c.task_id = t.id ORDER BY t.payload",
+        "SELECT payload, state FROM slackwater.task t JOIN slackwater.claim c ON c.task_id = t.id ORDER BY payload",
     )
     assert [tuple(row) for row in stored] == [(0, "queued"), (1, "queued"), (2, "queued")]
 
@@ -239,3 +241,29 @@ async def test_one_notification_wakes_for_a_whole_batch(store: Store, postgres_u
         told = [n.payload async for n in connection.notifies(timeout=5, stop_after=1)]
         told += [n.payload async for n in connection.notifies(timeout=0.1)]
     assert told == ["default"]
+
+
+async def test_without_given_limits_the_stored_policy_decides_at_once(store: Store) -> None:
+    await write_policy(store, Policy(user_pending_limit=1), who="test")
+    await submit(store, task())
+    with pytest.raises(Refused) as refused:
+        await submit(store, task())
+    assert dict(refused.value.detail) == {"queued_count": 1, "limit": 1}
+    await write_policy(store, Policy(user_pending_limit=2), who="test")
+    assert not (await submit(store, task())).replayed
+
+
+async def test_an_unreadable_policy_admits_nothing(store: Store) -> None:
+    async with store.transaction() as connection:
+        await connection.execute(text("UPDATE slackwater.policy SET document = '{}'"))
+    with pytest.raises(PolicyUnreadable):
+        await submit(store, task())
+    assert await count(store, "task") == 0
+
+
+async def test_weights_come_from_the_policy(store: Store) -> None:
+    await write_policy(store, Policy(user_pending_limit=9, weights={"alice": 2.0}), who="test")
+    await submit_many(store, [task("alice")] * 3)
+    await submit_many(store, [task("bob")] * 3)
+    keys = await rows(store, "SELECT user_id, order_key FROM slackwater.claim ORDER BY user_id, order_key")
+    assert [row.order_key for row in keys] == [0, 0.5, 1, 0, 1, 2]

@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from slackwater.policy import Policy
+
 DEFAULT_AVERAGE_SECONDS: Final = 120.0
 AVERAGE_OVER: Final = 20
 """Latest completed tasks that the average is taken over."""
@@ -34,6 +36,17 @@ class Limits:
     user_pending: int = 3
     system_pending: int = 20
     worker_concurrency: int = 4
+    weight: float = 1.0
+    """The user's share in the fair order."""
+
+    @staticmethod
+    def of(policy: Policy, user_id: str) -> Limits:
+        return Limits(
+            policy.user_pending_limit,
+            policy.system_pending_limit,
+            policy.worker_concurrency,
+            policy.weight(user_id),
+        )
 
 
 @dataclass(frozen=True, slots=True)

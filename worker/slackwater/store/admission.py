@@ -19,8 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from slackwater import limits as door
 from slackwater.admission import Code, Limits, refused_by
-from slackwater.errors import Refused
+from slackwater.errors import InvalidInput, Refused
 from slackwater.ids import new_id
+from slackwater.policy import Policy, unreadable
 from slackwater.schema import WAKE_CHANNEL
 from slackwater.store import Store
 from slackwater.store import admission_sql as sql
@@ -58,6 +59,7 @@ class Refusal:
     code: Code
     queued: int
     limit: int
+    concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class _Checked:
     body_hash: str
 
 
-async def submit(store: Store, request: Submit, limits: Limits) -> Accepted:
-    """One task. Raises Refused with the code and what was counted."""
+async def submit(store: Store, request: Submit, limits: Limits | None = None) -> Accepted:
+    """One task. Raises Refused with the code and what was counted. `limits` None: those of the stored policy."""
     batch = await submit_many(store, [request], limits)
     if batch.refusal is not None:
         counted = {"queued_count": batch.refusal.queued, "limit": batch.refusal.limit}
@@ -84,8 +86,11 @@ async def submit(store: Store, request: Submit, limits: Limits) -> Accepted:
     return batch.accepted[0]
 
 
-async def submit_many(store: Store, requests: Sequence[Submit], limits: Limits) -> Batch:
-    """Tasks of one user, in their order, in one transaction. The first without room ends it; those before it stay."""
+async def submit_many(store: Store, requests: Sequence[Submit], limits: Limits | None = None) -> Batch:
+    """Tasks of one user, in their order, in one transaction. The first without room ends it; those before it stay.
+
+    Raises Refused for another request under a known key; PolicyUnreadable rather than admit without a limit.
+    """
     checked = [_check(request, f"tasks[{i}]." if len(requests) > 1 else "") for i, request in enumerate(requests)]
     if not checked:
         return Batch(())
@@ -108,11 +113,11 @@ async def _admit(
     user_id: str,
     checked: Sequence[_Checked],
     known: dict[str, tuple[UUID, str]],
-    limits: Limits,
+    given: Limits | None,
 ) -> Batch:
-    counts = (await connection.execute(sql.COUNTS, {"user_id": user_id})).one()
-    user_queued, system_queued = int(counts.user_queued), int(counts.system_queued)
-    order = Order(connection, user_id)
+    counted = await count(connection, user_id, given)
+    limits, user_queued, system_queued = counted.limits, counted.user_queued, counted.system_queued
+    order = Order(connection, user_id, limits.weight)
     accepted: list[Accepted] = []
     rows: list[Mapping[str, object]] = []
     refused: Refusal | None = None
@@ -142,6 +147,26 @@ async def _admit(
         for queue in sorted({str(row["queue"]) for row in rows}):
             await connection.execute(sql.WAKE, {"channel": WAKE_CHANNEL, "queue": queue})
     return Batch(tuple(accepted), refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How full it is, and how full it may be."""
+
+    user_queued: int
+    system_queued: int
+    limits: Limits
+
+
+async def count(connection: AsyncConnection, user_id: str, given: Limits | None = None) -> Counted:
+    """Counted under the locks, with the policy as it stands in that same statement (R-CACHE-10)."""
+    row = (await connection.execute(sql.COUNTS, {"user_id": user_id})).one()
+    if given is None:
+        try:
+            given = Limits.of(Policy.read(row.policy), user_id)
+        except InvalidInput as error:
+            raise unreadable(error) from error
+    return Counted(int(row.user_queued), int(row.system_queued), given)
 
 
 def _check(request: Submit, prefix: str) -> _Checked:
@@ -208,8 +233,8 @@ def _replay(one: _Checked, known: Mapping[str, tuple[UUID, str]]) -> Accepted:
 def refusal(code: Code, user_queued: int, system_queued: int, limits: Limits) -> Refusal:
     """What the lock's holder counted, of the user or of all."""
     if code is Code.USER_QUEUE_FULL:
-        return Refusal(code, user_queued, limits.user_pending)
-    return Refusal(code, system_queued, limits.system_pending)
+        return Refusal(code, user_queued, limits.user_pending, limits.worker_concurrency)
+    return Refusal(code, system_queued, limits.system_pending, limits.worker_concurrency)
 
 
 def _only_user(requests: Sequence[Submit]) -> str:

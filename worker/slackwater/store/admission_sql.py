@@ -26,7 +26,8 @@ REPLAYED = sql(
 COUNTS = sql(
     """
     SELECT (SELECT count(*) FROM {s}.claim WHERE state = 'queued' AND user_id = :user_id) AS user_queued,
-           (SELECT count(*) FROM {s}.claim WHERE state = 'queued') AS system_queued
+           (SELECT count(*) FROM {s}.claim WHERE state = 'queued') AS system_queued,
+           (SELECT document FROM {s}.policy WHERE id = 1) AS policy
     """
 )
 
@@ -35,7 +36,7 @@ STANDING = sql(
     SELECT (SELECT bool_and(admission = 'Closed') FROM {s}.pool WHERE :queue = ANY(queues)) AS closed,
            (SELECT count(*) FROM {s}.claim
              WHERE state = 'queued' AND user_id = :user_id AND queue = :queue) AS pending,
-           share.weight, share.finish, running.tag AS running, due.tag AS due, later.tag AS later
+           share.finish, running.tag AS running, due.tag AS due, later.tag AS later
       FROM (SELECT 1) AS one
       LEFT JOIN {s}.user_share AS share ON share.queue = :queue AND share.user_id = :user_id
       LEFT JOIN LATERAL (

@@ -14,9 +14,10 @@ from slackwater.store import admission_sql as sql
 class Order:
     """One user's shares while one request is admitted: each (queue, channel) is read once."""
 
-    def __init__(self, connection: AsyncConnection, user_id: str) -> None:
+    def __init__(self, connection: AsyncConnection, user_id: str, weight: float) -> None:
         self._connection = connection
         self._user_id = user_id
+        self._weight = weight
         self._levels: dict[tuple[str, str], float] = {}
         self._shares: dict[str, Share] = {}
         self._closed: dict[str, bool] = {}
@@ -46,4 +47,4 @@ class Order:
         self._closed[queue] = bool(row.closed)
         self._levels[queue, channel] = virtual_time(row.running, row.due, row.later)
         if queue not in self._shares:
-            self._shares[queue] = Share(row.weight or 1.0, row.finish or 0.0, int(row.pending))
+            self._shares[queue] = Share(self._weight, row.finish or 0.0, int(row.pending))

@@ -98,7 +98,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a waiting task stands in the fair order: an estimate, since others' later arrivals may still come before."""
+    """Where a waiting task stands in the fair order; an estimate, since later arrivals may still come before it."""
 
     ahead: int
     running: int

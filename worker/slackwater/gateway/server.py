@@ -1,0 +1,70 @@
+"""The gateway as a process. Rule: after SIGTERM it stops being ready, then stops accepting, then ends with code 0.
+
+Works as process 1 without a shell. Streams are closed at the stop; clients resume elsewhere by their last id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from types import FrameType
+
+import uvicorn
+
+from slackwater.gateway.app import create_app
+from slackwater.gateway.auth import Tokens
+from slackwater.gateway.context import Gateway
+from slackwater.gateway.settings import GatewaySettings
+from slackwater.redis_client import redis_client
+from slackwater.settings import Constants, StoreSettings, load
+from slackwater.store import Store
+
+
+class Server(uvicorn.Server):
+    """Gives load balancers time to notice before the socket closes; a second signal waits no longer."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._loop = loop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._gateway.draining or sig == signal.SIGINT:
+            super().handle_exit(sig, frame)
+            return
+        self._gateway.draining = True
+        self._loop.call_soon_threadsafe(
+            lambda: self._loop.call_later(
+                self._gateway.settings.drain_seconds, lambda: uvicorn.Server.handle_exit(self, sig, None)
+            )
+        )
+
+
+def run(host: str, port: int) -> None:
+    """Serve until SIGTERM. Raises SettingsError for what the environment lacks."""
+    settings, servers = load(GatewaySettings), load(StoreSettings)
+    tokens = settings.load_tokens()
+    # uvicorn raises the signal it caught once more when it is done; by then all is in order.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    asyncio.run(_serve(host, port, settings, servers, tokens))
+
+
+async def _serve(host: str, port: int, settings: GatewaySettings, servers: StoreSettings, tokens: Tokens) -> None:
+    constants, url = load(Constants), servers.database_url.get_secret_value()
+    store = Store.connect(url, constants=constants, pool_size=settings.pool_size)
+    slots = redis_client(servers.redis_url.get_secret_value(), constants)
+    app = create_app(settings=settings, store=store, slots=slots, tokens=tokens, listen_url=servers.listen_url)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    try:
+        await Server(config, app.state.gateway, asyncio.get_running_loop()).serve()
+    finally:
+        await slots.aclose()
+        await store.close()

@@ -62,6 +62,16 @@ def has(name: str) -> bool:
     return bool(run(*_buildah("images", "--quiet", name), check=False).strip())
 
 
+def names() -> list[str]:
+    """Every image of ours in the storage."""
+    return run(*_buildah("images", "--format", "{{.Name}}:{{.Tag}}", "--filter", "dangling=false")).split()
+
+
+def remove(*images: str) -> None:
+    """By name; what no other image needs goes with it."""
+    run(*_buildah("rmi", *images), check=False)
+
+
 def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -> None:
     downloads = cache_root() / "pip"
     downloads.mkdir(parents=True, exist_ok=True)

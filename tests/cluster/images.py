@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster import buildah, pool
+from tests.cluster import buildah, pool, prune
 from tests.cluster.config import PAUSE_IMAGE
 from tests.cluster.layout import cache_root
 from tests.cluster.locks import held
@@ -88,11 +88,13 @@ def build(recipe: Recipe) -> Image:
     if record.exists():
         image = Image(recipe.tag, json.loads(record.read_text())["digest"])
         if pool.complete(image):
+            record.touch()
             return image
     with held(cache_root() / "images" / ".lock", "images are being built"):
         say(f"building {recipe.tag}")
         image = Image(recipe.tag, buildah.push(_local(recipe, key)))
         record.write_text(json.dumps({"digest": image.digest}))
+        prune.old_builds(record.parent)
     return image
 
 

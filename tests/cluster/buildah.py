@@ -72,7 +72,9 @@ def remove(*images: str) -> None:
     run(*_buildah("rmi", *images), check=False)
 
 
-def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -> None:
+def build(name: str, containerfile: Path, context: Path, args: dict[str, str], *, cached: bool = True) -> None:
+    """Build a Containerfile. Debian 12's buildah takes a cached `ENV X=${ARG}` whatever the argument's value is now:
+    not `cached` for what is built with several values."""
     downloads = cache_root() / "pip"
     downloads.mkdir(parents=True, exist_ok=True)
     lent = [
@@ -82,7 +84,16 @@ def build(name: str, containerfile: Path, context: Path, args: dict[str, str]) -
     stream(
         only="STEP",
         argv=_buildah(
-            *("build", "--layers", "--isolation", "chroot", "--network", "host", "--ignorefile", IGNORE),
+            *(
+                "build",
+                f"--layers={str(cached).lower()}",
+                "--isolation",
+                "chroot",
+                "--network",
+                "host",
+                "--ignorefile",
+                IGNORE,
+            ),
             *(f"--volume={v}" for v in lent),
             *(f"--build-arg={key}={value}" for key, value in args.items()),
             *("--tag", name, "--file", containerfile, context),

@@ -32,7 +32,7 @@ class Recipe:
     context: Path = field(default=REPO)
 
     def key(self) -> str:
-        digest = hashlib.sha256(repr((self.containerfile, self.args, self.parent_arg)).encode())
+        digest = hashlib.sha256(repr((RECIPES, self.containerfile, self.args, self.parent_arg)).encode())
         digest.update((self.parent.key() if self.parent else buildah.base_key()).encode())
         for path in sorted(_files(self.context, (self.containerfile, *self.inputs))):
             digest.update(f"{path.relative_to(self.context)} {path.stat().st_mode & 0o111}".encode())
@@ -59,6 +59,8 @@ SOURCE = (
 )
 
 
+RECIPES = 2
+"""Counted up when the way of building changes, so that what was built the old way is built again."""
 V1 = (("RELEASE", "v1"),)
 SERVICES = Recipe(
     "localhost/slackwater-services:v1", "tests/cluster/images/services/Containerfile", ("tests/cluster/images",)
@@ -104,7 +106,8 @@ def _local(recipe: Recipe, key: str) -> str:
     if not buildah.has(name):
         base = _local(recipe.parent, recipe.parent.key()) if recipe.parent else buildah.base_image()
         args = dict(recipe.args) | {recipe.parent_arg: base}
-        buildah.build(name, recipe.context / recipe.containerfile, recipe.context, args)
+        file = recipe.context / recipe.containerfile
+        buildah.build(name, file, recipe.context, args, cached=recipe.parent is None)
     return name
 
 

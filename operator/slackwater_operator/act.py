@@ -20,7 +20,7 @@ from slackwater_operator.cache import Cache
 from slackwater_operator.conditions import Problem
 from slackwater_operator.kube import Kube
 from slackwater_operator.leases import Leases
-from slackwater_operator.names import ANNOTATION_CAUSE, AUTOSCALER_KEEP, LABEL_PROTECTED
+from slackwater_operator.names import ANNOTATION_CAUSE, AUTOSCALER_KEEP, LABEL_PROTECTED, Reason
 from slackwater_operator.objects import Objects
 from slackwater_operator.spec import PoolSpec
 
@@ -113,7 +113,8 @@ class Actor:
 
     def _put_off(self, key: tuple[str, str], error: errors.ApiError) -> Problem:
         step = min(self._pauses[key].step + 1, len(_PAUSES) - 1) if key in self._pauses else 0
-        problem = Problem(error.reason, str(error))
+        rejected = isinstance(error, errors.Invalid) and key[1] not in ("Create", "Record")
+        problem = Problem(Reason.REFUSED if rejected else error.reason, str(error))
         self._pauses[key] = _Pause(self._clock() + (error.retry_after or _PAUSES[step]), step, problem)
         log.warning("refused", action=key[1], reason=error.reason, error=str(error), again_in=_PAUSES[step])
         return problem

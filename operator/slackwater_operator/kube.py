@@ -41,11 +41,12 @@ class Kube:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
+        content_type: str = "application/json",
     ) -> Json:
         if method not in _READS:
             self._guard()
         self.calls += 1
-        headers = {"Accept": "application/json", "Content-Type": _MERGE if method == "PATCH" else "application/json"}
+        headers = {"Accept": "application/json", "Content-Type": _MERGE if method == "PATCH" else content_type}
         try:
             async with asyncio.timeout(timeout_seconds or self._timeout):
                 made = await self._client.param_serialize(
@@ -71,6 +72,14 @@ class Kube:
 
     async def create(self, path: str, body: Json, *, dry_run: bool = False) -> Json:
         return await self.request("POST", path, body=body, query={"dryRun": "All"} if dry_run else None)
+
+    async def create_canonical(self, path: str, body: Json) -> Json:
+        """Create with the spelling that the API server itself writes, by sending YAML, which it spells anew.
+
+        A ControllerRevision's data may not change, and "change" is judged by bytes: JSON with other blanks or escapes
+        than the server's own would make every later patch of its annotations fail.
+        """
+        return await self.request("POST", path, body=json.dumps(body), content_type="application/yaml")
 
     async def patch(self, path: str, body: Json) -> Json:
         return await self.request("PATCH", path, body=body)

@@ -105,5 +105,6 @@ class Reason(StrEnum):
     NODES_UNREADABLE = "NodesUnreadable"
     API_UNAVAILABLE = "ApiUnavailable"
     NAME_TAKEN = "NameTaken"
+    REFUSED = "Refused"
     # RolloutFailed
     NOT_FAILED = "NotFailed"

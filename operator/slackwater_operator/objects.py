@@ -132,7 +132,7 @@ class Objects:
             "revision": action.number,
         }
         try:
-            self._cache.revisions.put(await self._kube.create(paths.revisions(spec.namespace), body))
+            self._cache.revisions.put(await self._kube.create_canonical(paths.revisions(spec.namespace), body))
         except errors.AlreadyExists:
             self._cache.revisions.put(await self._kube.get(paths.revisions(spec.namespace, name)))
 

@@ -98,7 +98,7 @@ def _drain_entry(view: Look) -> dict[str, Any]:
         "uid": view.pod.uid,
         "revision": view.pod.revision,
         "cause": view.cause,
-        "since": minute(view.cordon.since),
+        "since": minute(view.cordon.since - timedelta(seconds=30)),
         "leases": len(view.leases),
     }
     if view.cordon.deadline is not None:

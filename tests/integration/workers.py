@@ -6,22 +6,27 @@ Rule: a test waits for a line, a row or a call, with a deadline; it never sleeps
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-from sqlalchemy import text
+import httpx
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import TextClause, text
 
 from samples.render.stub import Books, Server, serve
 from slackwater.admission import Limits
+from slackwater.errors import StoreUnavailable
 from slackwater.settings import Constants
 from slackwater.store import Store
 from slackwater.store.admission import Submit, submit
@@ -51,6 +56,26 @@ SCALED = Constants(
     cancel_grace_seconds=1.5,
     failover_pause_seconds=45,
 )
+
+
+@pytest.fixture
+def constants() -> Constants:
+    return SCALED
+
+
+@pytest.fixture(name="bench")
+async def with_bench(
+    store: Store, redis: Redis, postgres_url: str, redis_url: str, tmp_path: Path
+) -> AsyncIterator[Bench]:
+    stub = Stub()
+    stub.start()
+    environment = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url, "RENDER_URL": stub.url}
+    bench = Bench(store, redis, environment, stub, tmp_path)
+    try:
+        yield bench
+    finally:
+        await bench.close()
+        stub.close()
 
 
 class Stub:
@@ -142,7 +167,9 @@ class WorkerProcess:
             self.process.send_signal(signal.SIGKILL)
             self.process.send_signal(signal.SIGCONT)
         await self.process.wait()
-        await self.reading
+        # What a task left behind may hold the pipe open; nobody waits for that.
+        with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+            await asyncio.wait_for(self.reading, 2)
 
     def tail(self) -> str:
         return "\n".join(self.raw[-40:])
@@ -151,11 +178,12 @@ class WorkerProcess:
 class Bench:
     """Store, Redis, provider and worker processes of one test."""
 
-    def __init__(self, store: Store, environment: dict[str, str], stub: Stub, directory: Path) -> None:
+    def __init__(self, store: Store, redis: Redis, environment: dict[str, str], stub: Stub, directory: Path) -> None:
         self.store = store
+        self.redis = redis
         self.stub = stub
+        self.directory = directory
         self._environment = environment
-        self._directory = directory
         self.workers: list[WorkerProcess] = []
 
     async def worker(
@@ -163,12 +191,12 @@ class Bench:
         *,
         pod_uid: str | None = None,
         run_dir: Path | None = None,
-        tasks: str = "samples.render.tasks,samples.render.faults",
+        environment: dict[str, str] | None = None,
         ready: bool = True,
         **settings: Any,
     ) -> WorkerProcess:
         pod_uid = pod_uid or f"pod-{uuid4()}"
-        environment = {
+        variables = {
             **os.environ,
             **self._environment,
             **{f"SLACKWATER_{name.upper()}": str(value) for name, value in SCALED.model_dump().items()},
@@ -177,19 +205,20 @@ class Bench:
             "SLACKWATER_POOL_UID": "pool-1",
             "SLACKWATER_POOL_NAME": "pool",
             "SLACKWATER_POD_UID": pod_uid,
-            "SLACKWATER_TASKS": tasks,
+            "SLACKWATER_TASKS": "samples.render.tasks,samples.render.faults,tests.integration.worker_tasks",
             "SLACKWATER_HEALTH_PORT": "0",
             "SLACKWATER_RUN_DIR": str(run_dir or self._new_directory()),
-            "SLACKWATER_TERMINATION_LOG": str(self._directory / "termination-log"),
+            "SLACKWATER_TERMINATION_LOG": str(self.directory / "termination-log"),
             "SLACKWATER_POLL_SECONDS": "0.3",
             **{f"SLACKWATER_{name.upper()}": str(value) for name, value in settings.items()},
+            **(environment or {}),
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
             "from slackwater.start import main; main()",
-            env=environment,
-            cwd=self._directory,
+            env=variables,
+            cwd=self.directory,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -214,8 +243,9 @@ class Bench:
             " t.error_info, t.checkpoint FROM slackwater.claim k JOIN slackwater.task t ON t.id = k.task_id"
             " WHERE k.task_id = :task"
         )
-        async with self.store.transaction() as connection:
-            return (await connection.execute(query, {"task": task})).one()
+        found = await until("the store answers", lambda: self._ask(query, {"task": task}))
+        assert found is not None
+        return found
 
     async def state(self, task: UUID, *states: str, seconds: float = 20) -> Any:
         async def there() -> Any:
@@ -228,6 +258,25 @@ class Bench:
             tails = "\n---\n".join(worker.tail() for worker in self.workers)
             raise AssertionError(f"{error}; it is {await self.row(task)}\n{tails}") from None
 
+    async def get(self, port: int, path: str) -> int:
+        async with httpx.AsyncClient(trust_env=False, timeout=2) as client:
+            return (await client.get(f"http://127.0.0.1:{port}{path}")).status_code
+
+    async def fault(self, **fault: Any) -> None:
+        """The provider's next calls go wrong: see `POST /faults` of the stub."""
+        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+            (await client.post(f"{self.stub.url}/faults", json=fault)).raise_for_status()
+
+    async def query_one(self, statement: str, **values: Any) -> Any:
+        return await self._ask(text(statement), values)
+
+    async def _ask(self, query: TextClause, values: dict[str, Any]) -> Any:
+        """None also when our own connection was cut: whoever waits asks again."""
+        with contextlib.suppress(StoreUnavailable):
+            async with self.store.transaction() as connection:
+                return (await connection.execute(query, values)).one_or_none()
+        return None
+
     async def execute(self, statement: str, **values: Any) -> None:
         async with self.store.transaction() as connection:
             await connection.execute(text(statement), values)
@@ -237,7 +286,7 @@ class Bench:
             await worker.kill()
 
     def _new_directory(self) -> Path:
-        directory = self._directory / f"run-{uuid4().hex[:8]}"
+        directory = self.directory / f"run-{uuid4().hex[:8]}"
         directory.mkdir()
         return directory
 

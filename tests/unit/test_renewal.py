@@ -239,19 +239,20 @@ def test_trust_counts_from_the_sending_of_the_last_confirmed_renewal() -> None:
         watched = Watched(
             CLAIM, clock=lambda: now, trust_seconds=35, silence_seconds=60, sent_at=100.0, on_end=lambda _: None
         )
-        now = 135.0
-        assert watched.trusted
-        now = 135.1
-        assert not watched.trusted
+
+        def at(instant: float) -> tuple[bool, bool]:
+            nonlocal now
+            now = instant
+            return watched.trusted, watched.silent
+
+        assert at(135.0) == (True, False)
+        assert at(135.1) == (False, False)
         watched.confirm(120.0)  # sent at 120, answered late
-        assert watched.trusted
-        now = 155.1
-        assert not watched.trusted
+        assert at(155.0) == (True, False)
+        assert at(155.1) == (False, False)
         watched.confirm(110.0)  # an older one, answered after it, adds nothing
-        assert not watched.trusted
-        assert not watched.silent
-        now = 180.1
-        assert watched.silent
+        assert at(155.1) == (False, False)
+        assert at(180.1) == (False, True)
 
     asyncio.run(scenario())
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -21,27 +22,48 @@ from slackwater.identity import PodLock, WorkerSettings, make_identity, write_te
 from slackwater.links import Known, MainLinks, ThreadLinks, connect_main, connect_thread
 from slackwater.logging import configure, logger
 from slackwater.loop import Worker
+from slackwater.redis_client import redis_client
 from slackwater.renewal import Figures, Renewal
 from slackwater.settings import Constants, StoreSettings, load
 from slackwater.shutdown import ExitCode
+from slackwater.store.url import driver_url
 from slackwater.task import Registry
 from slackwater.task import load as load_tasks
 
 log = logger("slackwater.worker")
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that the settings alone decide; whatever is wrong with them shows before a thread or a connection."""
+
+    settings: WorkerSettings
+    constants: Constants
+    where: StoreSettings
+    registry: Registry
+    lock: PodLock | None
+
+
 def main() -> NoReturn:
     """Run a worker until it is done; never returns, since code that does not stop must not keep the process."""
     try:
-        settings, constants, where = load(WorkerSettings), load(Constants), load(StoreSettings)
-        configure(level=settings.log_level)
-        registry = known_tasks(settings.tasks)
+        prepared = prepare()
     except SettingsError as error:
         sys.stderr.write(f"slackwater worker: {error}\n")
         _exit(ExitCode.SETTINGS)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    _exit(loop.run_until_complete(run(settings, constants, where, registry)))
+    _exit(loop.run_until_complete(run(prepared)))
+
+
+def prepare() -> Prepared:
+    """From the environment. Raises SettingsError, naming the setting."""
+    settings, constants, where = load(WorkerSettings), load(Constants), load(StoreSettings)
+    configure(level=settings.log_level)
+    driver_url(where.database_url.get_secret_value())
+    driver_url(where.listen_url)
+    redis_client(where.redis_url.get_secret_value(), constants)
+    return Prepared(settings, constants, where, known_tasks(settings.tasks), _pod_lock(settings))
 
 
 def known_tasks(modules: tuple[str, ...]) -> Registry:
@@ -54,14 +76,16 @@ def known_tasks(modules: tuple[str, ...]) -> Registry:
     return registry
 
 
-async def run(settings: WorkerSettings, constants: Constants, where: StoreSettings, registry: Registry) -> ExitCode:
+async def run(prepared: Prepared) -> ExitCode:
+    settings, constants, where = prepared.settings, prepared.constants, prepared.where
+    registry = prepared.registry
     identity = make_identity(settings, registry.names)
     write_termination_log(settings.termination_log, identity.worker_id)
     pulse = Pulse(ready_seconds=settings.ready_seconds, live_seconds=settings.live_seconds)
     health = HealthServer(pulse, settings.health_port)
     health.start()
     log.info("started", worker=identity.worker_id, pid=os.getpid(), port=health.port, revision=settings.revision)
-    inherit = await _take_lock(settings, pulse)
+    inherit = await _take_lock(prepared.lock, pulse)
     known = Known()
     connected: list[ThreadLinks] = []
     renewal = Renewal(
@@ -117,14 +141,19 @@ async def run(settings: WorkerSettings, constants: Constants, where: StoreSettin
     return code
 
 
-async def _take_lock(settings: WorkerSettings, pulse: Pulse) -> tuple[int, ...]:
-    """One worker per pod. Whoever holds it is a worker, or a task's process, that has not ended yet."""
+def _pod_lock(settings: WorkerSettings) -> PodLock | None:
     if settings.run_dir is None:
-        return ()
+        return None
     try:
-        lock = PodLock(settings.run_dir)
+        return PodLock(settings.run_dir)
     except OSError as error:
         raise SettingsError("SLACKWATER_RUN_DIR", f"no lock file can be made there: {error}") from error
+
+
+async def _take_lock(lock: PodLock | None, pulse: Pulse) -> tuple[int, ...]:
+    """One worker per pod. Whoever holds it is a worker, or a task's process, that has not ended yet."""
+    if lock is None:
+        return ()
     told = False
     while not lock.try_take():
         if not told:

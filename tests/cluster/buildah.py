@@ -75,12 +75,7 @@ def remove(*images: str) -> None:
 def build(name: str, containerfile: Path, context: Path, args: dict[str, str], *, cached: bool = True) -> None:
     """Build a Containerfile. Debian 12's buildah takes a cached `ENV X=${ARG}` whatever the argument's value is now:
     not `cached` for what is built with several values."""
-    downloads = cache_root() / "pip"
-    downloads.mkdir(parents=True, exist_ok=True)
-    lent = [
-        f"{downloads}:/root/.cache/pip",
-        *(f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists()),
-    ]
+    lent = [f"{p}:{p}:ro" for p in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf") if Path(p).exists()]
     stream(
         only="STEP",
         argv=_buildah(

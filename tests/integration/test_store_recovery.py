@@ -1,4 +1,4 @@
-"""Rules 3, 9, 12, 13: a take-away restates its premise, and what becomes of the task is decided on what the rows say."""
+"""Rules 3, 9, 12, 13: a take-away restates its premise, and what follows is decided on what the rows say then."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ENDED = {"done", "failed", "cancelled"}
 
 
 class Gateway:
-    def __init__(self, reach: Reach, token: str = "demo-user-token", service: str = "slackwater-gateway") -> None:
+    def __init__(self, reach: Reach, token: str = "demo-user-token-0001", service: str = "slackwater-gateway") -> None:
         self._reach, self._service = reach, service
         self._http = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10, trust_env=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString
 
 import psycopg
@@ -47,7 +47,7 @@ _RIGHTS = """
                 ELSE has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
                  AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') END AS allowed
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-     WHERE n.nspname = 'slackwater' AND c.relkind IN ('r', 'S')
+     WHERE n.nspname = 'slackwater' AND c.relkind IN ('r', 'S') AND c.relname <> 'alembic_version'
 """
 _USAGE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
 
@@ -95,14 +95,14 @@ async def _tables(connection: psycopg.AsyncConnection[dict[str, Any]], server: M
     rights = await (await connection.execute(_RIGHTS)).fetchall()
     denied = sorted(row["name"] for row in rights if not row["allowed"])
     findings = [verdicts.permissions(denied)]
-    if "alembic_version" not in denied:
+    with suppress(psycopg.errors.InsufficientPrivilege):  # named above
         version = ""
         if server["versioned"]:
             version = (await _one(connection, "SELECT version_num FROM slackwater.alembic_version"))["version_num"]
         findings.append(verdicts.migrated(version, migrations.head()))
-    if server["tables"] and "policy" not in denied:
-        row = await (await connection.execute("SELECT document FROM slackwater.policy")).fetchone()
-        findings.append(verdicts.policy(None if row is None else row["document"]))
+        if server["tables"]:
+            row = await (await connection.execute("SELECT document FROM slackwater.policy")).fetchone()
+            findings.append(verdicts.policy(None if row is None else row["document"]))
     return findings
 
 
@@ -128,7 +128,7 @@ async def _listening(url: str) -> Finding:
 
 async def _redis() -> list[Finding]:
     try:
-        client = redis_client(load(RedisSettings).redis_url.get_secret_value(), Constants())
+        client = redis_client(load(RedisSettings).redis_url.get_secret_value(), Constants.model_construct())
     except SlackwaterError as error:
         return [verdicts.redis_url(str(error))]
     try:

@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Final
 from uuid import UUID
 
 from slackwater.schema import EVENT_CHANNEL
 from slackwater.wake import listen
-
-POLL_SECONDS: Final = 0.75
-"""The delay that a lost notification may cost (R-SSE-09)."""
 
 
 class Hub:
@@ -50,7 +46,7 @@ class Hub:
         return sum(len(events) for events in self._waiting.values())
 
 
-async def news(event: asyncio.Event, seconds: float = POLL_SECONDS) -> None:
+async def news(event: asyncio.Event, seconds: float) -> None:
     """Wait for news, or until it is time to look anyway."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -24,6 +24,8 @@ class GatewaySettings(BaseSettings):
     tokens: SecretStr | None = Field(default=None, validation_alias=f"{PREFIX}TOKENS")
     pool_size: Annotated[int, Field(ge=1, le=200)] = 10
     heartbeat_seconds: Seconds = 15
+    poll_seconds: Annotated[float, Field(gt=0, le=600)] = 0.75
+    """A stream looks for events this often unasked: the delay that a lost notification may cost (R-SSE-09)."""
     send_timeout_seconds: Seconds = 30
     """A stream's reader that takes nothing for this long is dropped; it may resume by the last id it saw."""
     max_streams: Annotated[int, Field(ge=1, le=100_000)] = 1000

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from uuid import UUID
 
+import anyio
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -42,18 +44,27 @@ async def text_events(task_id: str, request: Request, gateway: TheGateway, calle
         raise responses.NotFound
     if first.last and not first.events and first.whole(after):
         return Response(status_code=204)  # nothing more will come; tells a browser not to connect again
+    closing = anyio.Event()
     return EventSourceResponse(
-        _follow(gateway, found, user, after, first),
+        _follow(gateway, _Reader(found, user, closing), after, first),
+        shutdown_event=closing,
+        shutdown_grace_period=gateway.settings.poll_seconds + 1,
         ping=gateway.settings.heartbeat_seconds,
         ping_message_factory=lambda: ServerSentEvent(comment="heartbeat"),
         send_timeout=gateway.settings.send_timeout_seconds,
     )
 
 
-async def _follow(
-    gateway: Gateway, task_id: UUID, user: str | None, after: int, page: EventPage
-) -> AsyncIterator[ServerSentEvent]:
-    with gateway.metrics.stream(), gateway.hub.following(task_id) as told:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    task_id: UUID
+    user: str | None
+    closing: anyio.Event
+    """Set when the server stops."""
+
+
+async def _follow(gateway: Gateway, reader: _Reader, after: int, page: EventPage) -> AsyncIterator[ServerSentEvent]:
+    with gateway.metrics.stream(), gateway.hub.following(reader.task_id) as told:
         yield ServerSentEvent(comment="open", retry=RETRY_MILLISECONDS)
         while True:
             if not page.whole(after):
@@ -65,10 +76,12 @@ async def _follow(
             if page.last:
                 return
             if not page.full:
-                await news(told)
+                await news(told, gateway.settings.poll_seconds)
+            if reader.closing.is_set():
+                return  # a whole answer; the client resumes at another replica
             told.clear()
             try:
-                looked = await events_after(gateway.store, task_id, user, after)
+                looked = await events_after(gateway.store, reader.task_id, reader.user, after)
             except StoreUnavailable:
                 looked = None
             if looked is None:

@@ -65,6 +65,7 @@ class Store:
             max_overflow=0,
             pool_timeout=constants.claim_timeout_seconds,
             pool_pre_ping=False,
+            hide_parameters=True,  # they hold payloads, and errors end in logs
             connect_args={
                 "prepare_threshold": None,
                 "connect_timeout": max(2, round(constants.claim_timeout_seconds)),

@@ -7,7 +7,7 @@ machine's files and kernel settings stay as they were. Its first process dead me
 import signal
 from pathlib import Path
 
-from tests.cluster import cgroups, config, controlplane, layout, netns, pki, store, units
+from tests.cluster import cgroups, config, controlplane, layout, netns, pki, processes, store, units
 from tests.cluster.layout import Layout
 from tests.cluster.shell import ClusterError, run, wait_until
 
@@ -116,8 +116,7 @@ def enter_argv(lay: Layout, node: str) -> list[str]:
 def init_pid(lay: Layout, node: str) -> int:
     """The host's number of the node's process 1."""
     for pid in units.pids(lay, f"{node}.init"):
-        status = Path(f"/proc/{pid}/status").read_text()
-        if next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[1:] == [str(pid), "1"]:
+        if processes.numbers(pid) == [str(pid), "1"]:
             return pid
     raise ClusterError(f"{node} of {lay.instance} is off")
 

@@ -28,12 +28,13 @@ def of_container(lay: Layout, pod: dict[str, Any], container: str | None) -> set
 
 def main_of(pids: set[int]) -> int:
     """The one that is process 1 of its pid namespace; of a pod that shares the node's, the oldest."""
-    return next((p for p in sorted(pids) if _innermost(p) == "1"), min(pids))
+    return next((p for p in sorted(pids) if numbers(p)[-1:] == ["1"]), min(pids))
 
 
-def _innermost(pid: int) -> str:
+def numbers(pid: int) -> list[str]:
+    """The process's number in each pid namespace that it is in, the machine's first; empty once it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return next(line for line in lines if line.startswith("NSpid:")).split()[-1]
+        return []
+    return next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])

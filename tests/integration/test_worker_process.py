@@ -91,8 +91,10 @@ async def test_a_checkpoint_written_at_the_deadline_is_where_the_next_run_begins
 async def test_an_operators_deadline_hands_back_and_the_worker_stays_idle_until_told(bench: Bench) -> None:
     """C09 by the operator, and a drain that is called off in time."""
     worker = await bench.worker()
+    port = (await worker.line("started"))["port"]
     seen = await cordon(bench.store, worker.pod_uid, origin="operator", cause="Rollout", deadline_seconds=None)
     await worker.line("cordoned", cause="Rollout")
+    assert [await bench.get(port, path) for path in ("/readyz", "/livez", "/metrics", "/x")] == [200, 200, 200, 404]
     task = await bench.submit("render", seconds=60, poll_seconds=0.1)
     assert await call_off(bench.store, worker.pod_uid, seen.sequence)
     await bench.stub.called("poll", task)
@@ -164,17 +166,6 @@ async def test_a_store_that_is_not_there_yet_is_waited_for_and_a_signal_ends_the
     assert await bench.get(port, "/livez") == 200
     worker.signal(signal.SIGTERM)
     assert await worker.exit() == 0
-
-
-async def test_ready_means_registered_and_a_cordon_changes_nothing(bench: Bench) -> None:
-    worker = await bench.worker()
-    port = (await worker.line("started"))["port"]
-    assert await bench.get(port, "/readyz") == 200
-    await cordon(bench.store, worker.pod_uid, origin="operator", cause="Rollout", deadline_seconds=None)
-    await worker.line("cordoned")
-    assert await bench.get(port, "/readyz") == 200
-    assert await bench.get(port, "/metrics") == 200
-    assert await bench.get(port, "/nothing") == 404
 
 
 async def test_a_blocked_main_loop_turns_liveness_bad_and_the_probe_still_answers(bench: Bench) -> None:

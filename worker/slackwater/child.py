@@ -132,9 +132,12 @@ def run(bridge: PipeBridge) -> frames.Message:
     bridge.claim = context.claim
     try:
         returned = {"kind": "returned", "value": declared.function(context, start["payload"])}
-        frames.encode(returned)
-    except BaseException as error:
+    except BaseException as error:  # whatever ended it is the outcome, SystemExit included
         return _raised(error)
+    try:
+        frames.encode(returned)
+    except (TypeError, ValueError) as error:
+        return {**_raised(error), "type": "InvalidResult"}
     return returned
 
 

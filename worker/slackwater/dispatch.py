@@ -101,6 +101,7 @@ class Dispatcher:
         self._backoff = Backoff(random.random)
         self._doubts: set[asyncio.Task[None]] = set()
         self._background: set[asyncio.Task[None]] = set()
+        self._rebuilding: asyncio.Task[None] | None = None
         self._paused: str | None = None
         self.in_flight = 0
 
@@ -164,7 +165,7 @@ class Dispatcher:
         except SlotsLost as error:
             metrics.CLAIMS.labels("lost").inc()
             self._pause("slots lost", error)
-            self._spawn(self._links.rebuild())
+            self._rebuild()
             return _Attempt.STOP
         except (SlotsUnavailable, StoreUnavailable, TimeoutError) as error:
             self._pause("redis", error)
@@ -219,10 +220,19 @@ class Dispatcher:
                 return
             await asyncio.sleep(0.5 + random.random() / 2)  # noqa: S311 - spreading load
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _rebuild(self) -> None:
+        if self._rebuilding is None or self._rebuilding.done():
+            self._rebuilding = self._spawn(self._rebuild_once())
+
+    async def _rebuild_once(self) -> None:
+        await self._links.rebuild()
+        self._wake.up()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -19,6 +19,7 @@ from slackwater.trust import Clock, Watched
 
 log = logger("slackwater.effects")
 T = TypeVar("T")
+REFERENCE_LENGTH = 2048
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.2, 2.0
 
 
@@ -60,13 +61,11 @@ class ClaimEffects:
 
     async def event(self, kind: str, data: Mapping[str, Any]) -> None:
         limits.check_name(kind, field="kind")
-        limits.check_event(dict(data))
         self._events += 1
         counter = self._events  # one number however often the write is repeated: a lost reply adds nothing
         await self._write(lambda: self._writes.add_event(self._watched.claim, counter, kind, dict(data)))
 
     async def checkpoint(self, data: Any) -> None:
-        limits.check_checkpoint(data)
         await self._write(lambda: self._writes.checkpoint(self._watched.claim, data))
 
     async def intend(self, name: str | None, provider: str, request: Any, after: int = 0) -> Submission:
@@ -76,12 +75,12 @@ class ClaimEffects:
             self._submissions += 1
             name = str(self._submissions)
         limits.check_name(name, field="submission")
-        limits.check_payload(request, field="request")
         return await self._write(lambda: self._writes.intend(self._watched.claim, name, provider, request, after))
 
     async def store_reference(self, key: str, reference: str) -> None:
         """Not fenced (rule 11), and not lost by a cancellation that comes between the provider's answer and this."""
-        limits.check_user(reference, field="reference")
+        if not isinstance(reference, str) or not 0 < len(reference) <= REFERENCE_LENGTH or not reference.isprintable():
+            raise InvalidInput("reference", REFERENCE_LENGTH, "must be printable text that is not empty")
         task = asyncio.create_task(self._store_reference(key, reference))
         self._references.add(task)
         task.add_done_callback(self._references.discard)
@@ -91,7 +90,6 @@ class ClaimEffects:
         await self._repeat(lambda: self._answered(lambda: self._writes.store_reference(key, reference)))
 
     async def resolve(self, name: str, n: int, outcome: Any) -> None:
-        limits.check_result(outcome, field="outcome")
         await self._write(lambda: self._writes.resolve(self._watched.claim, name, n, outcome))
 
     async def confirm(self) -> None:

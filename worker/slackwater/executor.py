@@ -155,6 +155,8 @@ class Execution:
 
     async def _code(self) -> CodeEnd:
         """Run the code to its end; ask it to stop when told to, and wait for that end as long as it takes."""
+        if self._watched.ending is not None:
+            return Stopped()
         timer = self._hard_timer()
         self._runner = self._make_runner()
         code = asyncio.create_task(self._runner.run())

@@ -88,8 +88,9 @@ class MainLinks:
         left = None if cordon.deadline is None else (cordon.deadline - beat.now).total_seconds()
         return Standing(True, cordon.cause, left, beat.admission, beat.ended)
 
-    async def sweep(self) -> None:
-        await run_due(self._store, self._slots)
+    async def sweep(self) -> bool:
+        report = await run_due(self._store, self._slots)
+        return bool(report.ran)
 
     async def end(self, reason: str) -> None:
         await registration.end_worker(self._store, self._me.worker_id, reason)
@@ -223,6 +224,9 @@ class ThreadLinks:
 
 
 async def _restore(store: Store, slots: Slots, known: Known, *, denied_under: int | None = None) -> None:
+    # Looked at before the store is asked, whose lock keeps the whole fleet from claiming: a Redis that does not
+    # answer this process can't be restored by it.
+    await slots.look(known.generation)
     restored = await generation.restore(store, slots, denied_under=denied_under)
     known.generation = await generation.read_generation(store)
     log.info("slots restored", outcome=restored.value, generation=known.generation)

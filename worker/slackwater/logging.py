@@ -68,6 +68,8 @@ def configure(*, level: str = "INFO", bound: Mapping[str, Any] | None = None) ->
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    for chatty in ("httpx", "httpcore"):  # they log the addresses of each call, with whatever is in them
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -51,7 +51,9 @@ class WorkerLinks(Protocol):
     async def register(self) -> Standing: ...
     async def recover_predecessors(self) -> int: ...
     async def heartbeat(self, running: int) -> Standing: ...
-    async def sweep(self) -> None: ...
+    async def sweep(self) -> bool:
+        """True: a round was due and nobody else had run it."""
+
     async def end(self, reason: str) -> None: ...
     async def listen(self, handler: Callable[[str], None]) -> None: ...
 
@@ -93,6 +95,7 @@ class Worker:
         self._cordoned = False
         self._cordon_deadline: float | None = None
         self._held = False
+        self._sweeping = True
         self._handed_back = False
         self._verdict: Verdict | None = None
         self.wake = Wake()
@@ -152,7 +155,7 @@ class Worker:
                 assert self.dispatcher is not None
                 side += [
                     asyncio.create_task(self._again(self._heartbeat, self._beat_pause)),
-                    asyncio.create_task(self._again(self._links.sweep, self._sweep_pause)),
+                    asyncio.create_task(self._again(self._sweep, self._sweep_pause)),
                     asyncio.create_task(self._links.listen(lambda _queue: self.wake.up())),
                     asyncio.create_task(self._claim_for_ever(self.dispatcher)),
                 ]
@@ -297,8 +300,13 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._beat_wanted.wait(), 1.0 if self._held else max(0.0, seconds - 1.0))
 
+    async def _sweep(self) -> None:
+        self._sweeping = await self._links.sweep()
+
     async def _sweep_pause(self) -> None:
-        await asyncio.sleep(self._sweep_seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+        """Whoever swept goes on at the sweeps' own pace; the others look half as often, and well within its gap."""
+        seconds = self._sweep_seconds * (1 if self._sweeping else 2)
+        await asyncio.sleep(seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
 
     def _take_in(self, seen: Standing) -> None:
         if seen.cordoned != self._cordoned:

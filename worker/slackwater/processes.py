@@ -53,6 +53,7 @@ class ProcessRunner:
         self._inherit = tuple(inherit)
         self._pid: int | None = None
         self._killed = False
+        self._stopping = False
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self) -> CodeEnd:
@@ -88,6 +89,8 @@ class ProcessRunner:
     async def _serve(self, reader: asyncio.StreamReader) -> frames.Message | None:
         """Until its last message, or the end of the pipe."""
         self._send(self._start)
+        if self._stopping:  # asked before there was a pipe to tell it
+            self.stop()
         calls: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -131,6 +134,7 @@ class ProcessRunner:
         self._send({"kind": "deadline", "at": at})
 
     def stop(self) -> None:
+        self._stopping = True
         self._send({"kind": "cancel"})
 
     def kill(self) -> None:

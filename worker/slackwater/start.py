@@ -109,7 +109,7 @@ async def run(prepared: Prepared) -> ExitCode:
             pulse,
             grace_seconds=settings.grace_seconds,
             heartbeat_seconds=constants.heartbeat_seconds,
-            sweep_seconds=min(constants.sweep_expired_seconds, constants.sweep_touch_seconds) / 2,
+            sweep_seconds=constants.sweep_expired_seconds,
         )
         worker.cordon_self = lambda cause, deadline: renewal.post(connected[0].cordon, cause, deadline)
         worker.around = Surroundings(

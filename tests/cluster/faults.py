@@ -7,7 +7,7 @@ API server stays intact. Each method returns when the fault is in force, not whe
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,14 @@ class Faults:
 
     def power_on(self, name: str) -> None:
         """Boot again from the same disk; returns when the node is Ready."""
+        before = self._last_word(name)
         node.boot(self.layout, name, self.bin_dir)
         node.join(self.layout, name, self.bin_dir)
-        wait_until(lambda: name in api.ready_nodes(self.layout), f"{name} is Ready again", within=60)
+        wait_until(
+            lambda: self._last_word(name) != before and name in api.ready_nodes(self.layout),
+            f"{name} is Ready again",
+            within=60,
+        )
 
     def cut_network(self, name: str) -> None:
         """Packets to and from the node vanish without a word; what runs on it goes on."""
@@ -78,7 +83,8 @@ class Faults:
         found = processes.of_container(self.layout, self._pod(pod), container)
         first = processes.main_of(found)
         for pid in sorted(found) if whole else [first]:
-            os.kill(pid, sig)
+            with suppress(ProcessLookupError):  # a child that ended meanwhile
+                os.kill(pid, sig)
         return first
 
     # Traffic
@@ -110,6 +116,10 @@ class Faults:
             run(*node.enter_argv(self.layout, host), "iptables", "-w", change, "FORWARD", *match)
 
     # Looking things up
+
+    def _last_word(self, name: str) -> str:
+        lease = self._get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
+        return str(lease["spec"]["renewTime"])
 
     def _pod(self, name: str) -> dict[str, Any]:
         kind, _, rest = name.rpartition("/")

@@ -4,7 +4,6 @@ Rule: what a node writes lies under its own folder (bound over /var/lib and /var
 machine's files and kernel settings stay as they were. Its first process dead means the node is off.
 """
 
-import signal
 from pathlib import Path
 
 from tests.cluster import cgroups, config, controlplane, layout, netns, pki, processes, store, units
@@ -127,8 +126,9 @@ def is_on(lay: Layout, node: str) -> bool:
 
 def cut_power(lay: Layout, node: str) -> None:
     """Off at once: the wire first, so that no dying process can say goodbye to a peer."""
+    if not is_on(lay, node):
+        raise ClusterError(f"{node} of {lay.instance} is off already")
     netns.unplug(lay, node)
-    units.send(lay, f"{node}.init", signal.SIGKILL)
     for group in _groups(lay, node):
         cgroups.kill(group)
     cgroups.remove(units.group(lay, node))

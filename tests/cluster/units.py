@@ -4,6 +4,7 @@ Rule: a unit is a control group; it runs exactly as long as its group has a proc
 could die before it, and it gets a clean environment, so a proxy or a token of the caller never reaches a server.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -62,7 +63,8 @@ def send(lay: Layout, unit: str, sig: signal.Signals) -> None:
     if not found:
         raise ClusterError(f"{unit} of {lay.instance} does not run")
     for pid in found:
-        os.kill(pid, sig)
+        with contextlib.suppress(ProcessLookupError):  # it ended with the one before
+            os.kill(pid, sig)
 
 
 def stop(lay: Layout, unit: str) -> None:

@@ -26,4 +26,8 @@ def install(kube: Kube, screen: Screen, manifests: str = "manifests/local") -> N
     ):
         wanted = "complete" if kind == "job" else "available"
         screen.note(f"waiting for {kind} {name}")
-        kube.kubectl("wait", f"--for=condition={wanted}", f"{kind}/{name}", "--timeout=180s", timeout=200)
+        try:
+            kube.kubectl("wait", f"--for=condition={wanted}", f"{kind}/{name}", "--timeout=120s", timeout=140)
+        except RuntimeError as error:
+            said = kube.kubectl("logs", f"{kind}/{name}", "--tail=5", check=False).strip()
+            raise RuntimeError(f"{error}\nits log ends with:\n{said}") from None

@@ -16,6 +16,7 @@ from tests.integration.world import World
 
 LOCK_TASK = "SELECT FROM slackwater.task WHERE id = %(id)s FOR UPDATE"
 Write = Callable[[Store, Claim], Awaitable[Any]]
+RENEWAL: Write = lambda store, claim: writing.renew(store, claim, evidence=True)  # noqa: E731
 WRITES: dict[str, Write] = {
     "progress": lambda store, claim: writing.progress(store, claim, 0.5),
     "a checkpoint": lambda store, claim: writing.checkpoint(store, claim, {"frame": 3}),
@@ -57,6 +58,24 @@ async def test_a_write_under_the_claim_before_the_present_one_changes_nothing(wo
 
     with pytest.raises(LeaseLost):
         await WRITES[what](world.store, old)
+
+    assert await world.everything() == before
+
+
+@pytest.mark.parametrize("what", [*WRITES, "a renewal"])
+async def test_a_claim_that_a_failover_forgot_writes_nothing_though_its_epoch_was_given_again(
+    world: World, what: str
+) -> None:
+    """An asynchronous failover loses the claim; the next one gets the same epoch, and only the token differs."""
+    await world.worker()
+    forgotten = await world.running()
+    await submissions.intend(world.store, forgotten, "first", "stub", {"frame": 1})
+    await world.sql("UPDATE slackwater.claim SET token = gen_random_uuid()")
+    before = await world.everything()
+    write = (WRITES | {"a renewal": RENEWAL})[what]
+
+    with pytest.raises(LeaseLost):
+        await write(world.store, forgotten)
 
     assert await world.everything() == before
 
@@ -240,6 +259,17 @@ async def test_renewals_and_repeated_progress_move_no_sign_of_activity(world: Wo
     assert evident["updated_at"] == before["updated_at"]
     assert moved["updated_at"] > before["updated_at"]
     assert moved["active_at"] > evident["active_at"]
+
+
+async def test_a_settlement_is_settled_once(world: World) -> None:
+    await world.worker()
+    claim = await world.running()
+    await world.sql("UPDATE slackwater.settlement SET refunded = reserved, settled_at = clock_timestamp()")
+    before = await world.one("SELECT * FROM slackwater.settlement")
+
+    assert await writing.finish(world.store, claim, Done(1)) is TaskState.DONE
+
+    assert await world.one("SELECT * FROM slackwater.settlement") == before
 
 
 async def test_events_are_numbered_without_gaps_and_a_repeat_gets_the_first_number(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from slackwater.claim import Ground
 from slackwater.slots import Kind, Scope, Slots
 from slackwater.store.recovery import running_claims, take_away
 from slackwater.store.url import plain_url
+from tests.integration.servers import Postgres
 from tests.integration.workers import SCALED, Bench, WorkerProcess, constants, until, with_bench
 
 __all__ = ["constants", "with_bench"]
@@ -298,3 +300,29 @@ def test_the_lock_is_free_only_when_the_last_process_is_dead(tmp_path: Path) -> 
     os.write(write, b"x")
     os.waitpid(child, 0)
     assert later.try_take()
+
+
+async def test_a_store_that_is_away_for_longer_than_the_lease_ends_nothing(
+    bench: Bench, postgres_server: Postgres
+) -> None:
+    """Rule 4, with `silence` at its longest: the lease expired, nobody took it, and the renewal goes on."""
+    task = await bench.submit("render", seconds=6, poll_seconds=0.1)
+    # As with the real figures: after so late an expiry round nothing is freed without a witness.
+    worker = await bench.worker(expiry_gap_seconds=2, expiry_quiet_seconds=15)
+    await bench.stub.called("poll", task)
+    before = await bench.row(task)
+    await asyncio.to_thread(postgres_server.stop)
+    try:
+        await worker.line("renewal without answer", task=str(task))
+        polls = len(bench.stub.calls("poll", task))
+        assert polls  # its next effect is a progress, and waits
+
+        async def over() -> bool:
+            return bool(datetime.now(UTC) > before.lease_until + timedelta(seconds=0.5))
+
+        await until("the lease is over", over)
+    finally:
+        await asyncio.to_thread(postgres_server.start)
+    row = await bench.state(task, "done", seconds=30)
+    assert (row.epoch, row.attempts) == (1, 1)
+    assert [call["epoch"] for call in bench.stub.calls("end", task)] == [1]

@@ -27,6 +27,7 @@ from slackwater.wake import Wake
 log = logger("slackwater.dispatch")
 LOOK_AHEAD = 16
 """Candidates read beyond the free places, so that full channels and users don't hide the others."""
+LONGEST_PAUSE_SECONDS = 5.0
 AT_ONCE = 4
 """Claims of one worker in flight together."""
 
@@ -103,6 +104,7 @@ class Dispatcher:
         self._background: set[asyncio.Task[None]] = set()
         self._rebuilding: asyncio.Task[None] | None = None
         self._paused: str | None = None
+        self._pauses = 0
         self.in_flight = 0
 
     @property
@@ -242,7 +244,9 @@ class Dispatcher:
 
     def _pause_length(self) -> float:
         if self._paused is not None:
-            return min(1.0, self._poll_seconds) * (0.5 + random.random() / 2)  # noqa: S311 - spreading load
+            self._pauses += 1  # once a round, however many of its claims met the same fault
+            window = min(1.0, self._poll_seconds) * 2.0 ** min(self._pauses - 1, 10)
+            return min(window, LONGEST_PAUSE_SECONDS) * (0.5 + random.random() / 2)  # noqa: S311 - spreading load
         now = self._clock()
         again = self._backoff.next_at(now)
         return self._poll_seconds if again is None else min(self._poll_seconds, again - now)
@@ -255,6 +259,7 @@ class Dispatcher:
             self._paused = reason
 
     def _resume(self) -> None:
+        self._pauses = 0
         if self._paused is not None:
             log.info("claiming goes on", after=self._paused)
             metrics.PAUSED.labels(self._paused).set(0)

@@ -53,9 +53,10 @@ class Figures:
     slot_patience_seconds: float
     trust_seconds: float
 
-    @property
-    def retry_seconds(self) -> float:
-        return min(1.0, self.renew_seconds / 5)
+    def retry_seconds(self, failures: int) -> float:
+        """Soon at first, then up to a third of the pace of renewal, so that a fleet does not storm a store that is
+        coming back (C80). Callers spread it."""
+        return min(min(1.0, self.renew_seconds / 5) * 2.0 ** min(failures - 1, 10), self.renew_seconds / 3)
 
 
 class Renewal:
@@ -170,12 +171,14 @@ class Renewal:
 
     async def _keep_claim(self, watched: Watched, links: Links) -> None:
         wait = self._spread(watched.sent_at + self._figures.renew_seconds - self._clock())
+        failures = 0
         while True:
             await asyncio.sleep(wait)
             answer = await self._renew(watched, links)
             if answer is None:
                 return
-            wait = self._spread(self._figures.renew_seconds if answer else self._figures.retry_seconds)
+            failures = 0 if answer else failures + 1
+            wait = self._next(failures)
 
     async def _renew(self, watched: Watched, links: Links) -> bool | None:
         """True: held; False: no answer; None: refused."""
@@ -199,11 +202,12 @@ class Renewal:
         return True
 
     async def _keep_slot(self, watched: Watched, scopes: Any, links: Links) -> None:
-        wait = self._spread(self._figures.renew_seconds)
+        wait, failures = self._spread(self._figures.renew_seconds), 0
         while watched.ending is not Ending.LEASE_LOST:
             await asyncio.sleep(wait)
             held = await self._renew_slot(watched, scopes, links)
-            wait = self._spread(self._figures.renew_seconds if held else self._figures.retry_seconds)
+            failures = 0 if held else failures + 1
+            wait = self._next(failures)
 
     async def _renew_slot(self, watched: Watched, scopes: Any, links: Links) -> bool:
         sent_at = self._clock()
@@ -239,6 +243,11 @@ class Renewal:
             await links.raise_generation(reason)
         except Exception as error:
             self._log(watched).warning("generation not raised", cause=f"{type(error).__name__}: {error}")
+
+    def _next(self, failures: int) -> float:
+        if failures == 0:
+            return self._spread(self._figures.renew_seconds)
+        return self._figures.retry_seconds(failures) * (0.5 + random.random() / 2)  # noqa: S311 - spreading load
 
     def _spread(self, seconds: float) -> float:
         """Never later than asked, at most a tenth earlier: claims made together drift apart."""

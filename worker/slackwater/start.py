@@ -53,7 +53,12 @@ def main() -> NoReturn:
         _exit(ExitCode.SETTINGS)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    _exit(loop.run_until_complete(run(prepared)))
+    try:
+        code = loop.run_until_complete(run(prepared))
+    except SettingsError as error:
+        sys.stderr.write(f"slackwater worker: {error}\n")
+        code = ExitCode.SETTINGS
+    _exit(code)
 
 
 def prepare() -> Prepared:
@@ -82,8 +87,7 @@ async def run(prepared: Prepared) -> ExitCode:
     identity = make_identity(settings, registry.names)
     write_termination_log(settings.termination_log, identity.worker_id)
     pulse = Pulse(ready_seconds=settings.ready_seconds, live_seconds=settings.live_seconds)
-    health = HealthServer(pulse, settings.health_port)
-    health.start()
+    health = _health(pulse, settings.health_port)
     log.info("started", worker=identity.worker_id, pid=os.getpid(), port=health.port, revision=settings.revision)
     inherit = await _take_lock(prepared.lock, pulse)
     known = Known()
@@ -139,6 +143,15 @@ async def run(prepared: Prepared) -> ExitCode:
     renewal.close(2.0)
     health.close()
     return code
+
+
+def _health(pulse: Pulse, port: int) -> HealthServer:
+    try:
+        server = HealthServer(pulse, port)
+    except OSError as error:
+        raise SettingsError("SLACKWATER_HEALTH_PORT", f"can't be listened on: {error}") from error
+    server.start()
+    return server
 
 
 def _pod_lock(settings: WorkerSettings) -> PodLock | None:

@@ -30,7 +30,12 @@ class Ending(StrEnum):
 
     @property
     def at_once(self) -> bool:
-        """No more effects: code that can be killed is killed without a chance to write a checkpoint."""
+        """Code that can be killed is killed, without a chance to write a checkpoint."""
+        return self in (Ending.LEASE_LOST, Ending.SILENCE, Ending.HURRY)
+
+    @property
+    def untrusted(self) -> bool:
+        """No more effects."""
         return self in (Ending.LEASE_LOST, Ending.SILENCE)
 
 
@@ -74,9 +79,9 @@ class Watched:
 
     @property
     def trusted(self) -> bool:
-        return self._ending not in (Ending.LEASE_LOST, Ending.SILENCE) and (
-            self._clock() - self._sent_at <= self._trust_seconds
-        )
+        if self._ending is not None and self._ending.untrusted:
+            return False
+        return self._clock() - self._sent_at <= self._trust_seconds
 
     @property
     def silent(self) -> bool:

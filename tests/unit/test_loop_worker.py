@@ -8,17 +8,16 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import replace
 
 import pytest
 
 from slackwater.claim import HandedBack, Identity
 from slackwater.executor import Surroundings
 from slackwater.health import Pulse
-from slackwater.loop import Standing, Worker
+from slackwater.loop import Worker
 from slackwater.renewal import Figures, Renewal
 from slackwater.sdk import Context
-from slackwater.shutdown import ExitCode
+from slackwater.shutdown import ExitCode, Standing
 from slackwater.task import Kind, Registry, TaskType
 from tests.unit.test_executor import CLAIMED, Scripted
 
@@ -119,26 +118,3 @@ async def test_the_second_signal_hands_back_what_runs(rig: Rig) -> None:
     rig.worker._on_signal(signal.SIGTERM, None)
     assert await asyncio.wait_for(running, 5) is ExitCode.DEADLINE
     assert rig.store.named("hand_back") == [(HandedBack("SecondSignal", started=True),)]
-
-
-@pytest.mark.parametrize(
-    "standing",
-    [
-        replace(OPEN, cordoned=True, cause="Rollout"),
-        replace(OPEN, admission="Hold"),
-        replace(OPEN, admission="Closed"),
-        replace(OPEN, ended=True),
-    ],
-)
-async def test_what_a_heartbeat_brings_stops_claiming(rig: Rig, standing: Standing) -> None:
-    assert rig.worker.claiming()
-    rig.worker._take_in(standing)
-    assert not rig.worker.claiming()
-
-
-async def test_a_drain_called_off_goes_on_claiming_and_forgets_its_deadline(rig: Rig) -> None:
-    rig.worker._take_in(replace(OPEN, cordoned=True, cause="Rollout", deadline_in=0.0))
-    assert rig.worker.drain_deadline() is not None
-    rig.worker._take_in(OPEN)
-    assert rig.worker.claiming()
-    assert rig.worker.drain_deadline() is None

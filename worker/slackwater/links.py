@@ -18,12 +18,12 @@ from slackwater.claim import Candidate, Claim, ClaimedTask, Done, Failed, Handed
 from slackwater.dispatch import Full, Taken
 from slackwater.errors import SlotsLost, SlotsUnavailable, StoreUnavailable
 from slackwater.logging import logger
-from slackwater.loop import Standing
 from slackwater.redis_client import redis_client
 from slackwater.renewal import SlotAnswer
 from slackwater.retry import RetryDecision
 from slackwater.schema import WAKE_CHANNEL
 from slackwater.settings import Constants, StoreSettings
+from slackwater.shutdown import Standing
 from slackwater.slots import Denied, Exists, Renewed, Scope, Slots, scopes
 from slackwater.slots import Full as SlotsFull
 from slackwater.slots import Taken as SlotsTaken

@@ -7,10 +7,13 @@ result, or a password. Standard-library loggers go the same way.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -82,3 +85,9 @@ def configure(*, level: str = "INFO", bound: Mapping[str, Any] | None = None) ->
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
     return structlog.stdlib.get_logger(name)
+
+
+def write_now(line: Mapping[str, Any], worker: str) -> None:
+    """A line without a logger, whose lock the interrupted code may hold: for signal handlers."""
+    stamp = datetime.now(UTC).isoformat()
+    os.write(1, (json.dumps({**line, "worker": worker, "level": "info", "timestamp": stamp}) + "\n").encode())

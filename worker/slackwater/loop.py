@@ -10,14 +10,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import json
-import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
@@ -26,25 +22,14 @@ from slackwater.claim import ClaimedTask, Identity
 from slackwater.dispatch import Dispatcher
 from slackwater.executor import Execution, Surroundings
 from slackwater.health import Pulse
-from slackwater.logging import logger
-from slackwater.shutdown import GRACE_RESERVE_SECONDS, ExitCode, Situation, Verdict, decide
+from slackwater.logging import logger, write_now
+from slackwater.shutdown import Drain, ExitCode, Situation, Standing, Verdict, decide
 from slackwater.task import Registry
 from slackwater.trust import Clock, Ending
-from slackwater.wake import Wake
+from slackwater.wake import Wake, for_ever
 
 log = logger("slackwater.worker")
 LEAVE_SECONDS = 3.0
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What registration and heartbeats say of this worker's pod. `ended`: somebody declared this worker dead."""
-
-    cordoned: bool
-    cause: str | None
-    deadline_in: float | None
-    admission: str
-    ended: bool
 
 
 class WorkerLinks(Protocol):
@@ -80,7 +65,7 @@ class Worker:
         self._registry = registry
         self._links = links
         self._pulse = pulse
-        self._grace_seconds = grace_seconds
+        self._drain = Drain(grace_seconds)
         self._heartbeat_seconds = heartbeat_seconds
         self._sweep_seconds = sweep_seconds
         self._clock = clock
@@ -88,15 +73,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._beat_wanted = asyncio.Event()
         self._executions: dict[asyncio.Task[None], Execution] = {}
-        self._signals = 0
-        self._signal_deadline: float | None = None
-        self._stubborn_seen = False
-        self._declared_dead = False
-        self._cordoned = False
-        self._cordon_deadline: float | None = None
-        self._held = False
         self._sweeping = True
-        self._handed_back = False
         self._verdict: Verdict | None = None
         self.wake = Wake()
         self.dispatcher: Dispatcher | None = None
@@ -111,12 +88,10 @@ class Worker:
         return self.identity.concurrency - len(self._executions)
 
     def claiming(self) -> bool:
-        """Read at each step of a claim, so that a signal counts at once."""
-        return not (self._signals or self._cordoned or self._stubborn_seen or self._held or self._declared_dead)
+        return self._drain.claiming
 
     def drain_deadline(self) -> float | None:
-        known = [d for d in (self._cordon_deadline, self._signal_deadline) if d is not None]
-        return min(known, default=None)
+        return self._drain.deadline
 
     def refused(self) -> None:
         """A claim was refused: perhaps the pod is cordoned and the next heartbeat is far."""
@@ -126,15 +101,14 @@ class Worker:
         declared = self._registry.get(claimed.type)
         assert declared is not None, "candidates are of known types only"
         assert self.around is not None
-        start = not (self._signals or self._stubborn_seen)
         execution = Execution(claimed, declared, scopes, self.around, sent_at=sent_at)
-        task = asyncio.create_task(self._run(execution, start=start))
+        task = asyncio.create_task(self._run(execution, start=self._drain.starting))
         self._executions[task] = execution
         task.add_done_callback(self._ended)
 
     def stubborn(self) -> None:
-        if not self._stubborn_seen:
-            self._stubborn_seen = True
+        if not self._drain.stubborn:
+            self._drain.stubborn = True
             log.error("cordon", cause="Stubborn")
             self._cordon("Stubborn", None)
         self._changed.set()
@@ -154,8 +128,8 @@ class Worker:
             if await self._register():
                 assert self.dispatcher is not None
                 side += [
-                    asyncio.create_task(self._again(self._heartbeat, self._beat_pause)),
-                    asyncio.create_task(self._again(self._sweep, self._sweep_pause)),
+                    asyncio.create_task(for_ever(self._heartbeat, self._beat_pause)),
+                    asyncio.create_task(for_ever(self._sweep, self._sweep_pause)),
                     asyncio.create_task(self._links.listen(lambda _queue: self.wake.up())),
                     asyncio.create_task(self._claim_for_ever(self.dispatcher)),
                 ]
@@ -169,7 +143,7 @@ class Worker:
     async def _register(self) -> bool:
         """Until the store answers, or a signal comes first: then there is nothing to leave behind."""
         pause = 0.5
-        while not self._signals:
+        while not self._drain.signals:
             try:
                 self._take_in(await self._links.register())
                 recovered = await self._links.recover_predecessors()
@@ -186,7 +160,7 @@ class Worker:
                 pod=self.identity.pod_uid,
                 types=list(self.identity.task_types),
                 queues=list(self.identity.queues),
-                cordoned=self._cordoned,
+                cordoned=self._drain.cordoned,
                 recovered=recovered,
             )
             return True
@@ -194,7 +168,8 @@ class Worker:
 
     async def _supervise(self) -> ExitCode:
         while True:
-            verdict = decide(self._clock(), self._situation())
+            now = self._clock()
+            verdict = decide(now, self._situation(now))
             if verdict != self._verdict:
                 self._verdict = verdict
                 log.info("standing", reason=verdict.reason, running=len(self._executions))
@@ -212,30 +187,21 @@ class Worker:
     def _end_all(self, ending: Ending) -> None:
         for execution in self._executions.values():
             if execution.end(ending):
-                self._handed_back = True
+                self._drain.handed_back = True
 
     def _next_look(self) -> float:
-        deadline = self.drain_deadline()
+        deadline = self._drain.deadline
         left = 1.0 if deadline is None else deadline - self._clock()
         return min(1.0, max(0.05, left))
 
-    def _situation(self) -> Situation:
+    def _situation(self, now: float) -> Situation:
         dispatcher = self.dispatcher
-        stubborn = sum(execution.stubborn for execution in self._executions.values())
-        deadline = self.drain_deadline()
-        given_up = self._signals > 1 or (deadline is not None and self._clock() >= deadline)
-        on_the_way = 0
-        if dispatcher is not None:
-            # A claim without answer is looked for as long as there is time; a later one finds its lease expired.
-            on_the_way = dispatcher.in_flight + (0 if given_up else dispatcher.in_doubt)
-        return Situation(
-            cordoned=self._cordoned,
-            signals=self._signals or int(self._declared_dead),
-            cordon_deadline=self._cordon_deadline,
-            signal_deadline=self._signal_deadline,
-            running=len(self._executions) - stubborn + on_the_way,
-            stubborn=stubborn if stubborn else int(self._stubborn_seen),
-            handed_back=self._handed_back,
+        return self._drain.situation(
+            now,
+            executions=len(self._executions),
+            stubborn=sum(execution.stubborn for execution in self._executions.values()),
+            in_flight=0 if dispatcher is None else dispatcher.in_flight,
+            in_doubt=0 if dispatcher is None else dispatcher.in_doubt,
         )
 
     async def _leave(self, code: ExitCode) -> None:
@@ -280,14 +246,6 @@ class Worker:
             self._pulse.turn()
             await asyncio.sleep(min(1.0, self._pulse.live_seconds / 5))
 
-    async def _again(self, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await work()
-            except Exception as error:
-                log.warning("side task", work=work.__name__, cause=f"{type(error).__name__}: {error}")
-            await pause()
-
     async def _heartbeat(self) -> None:
         self._take_in(await self._links.heartbeat(len(self._executions)))
         self._pulse.beat()
@@ -298,7 +256,7 @@ class Worker:
         self._beat_wanted.clear()
         await asyncio.sleep(min(1.0, seconds))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._beat_wanted.wait(), 1.0 if self._held else max(0.0, seconds - 1.0))
+            await asyncio.wait_for(self._beat_wanted.wait(), 1.0 if self._drain.held else max(0.0, seconds - 1.0))
 
     async def _sweep(self) -> None:
         self._sweeping = await self._links.sweep()
@@ -309,17 +267,13 @@ class Worker:
         await asyncio.sleep(seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
 
     def _take_in(self, seen: Standing) -> None:
-        if seen.cordoned != self._cordoned:
+        before = self._drain
+        if seen.cordoned != before.cordoned:
             log.info("cordoned" if seen.cordoned else "cordon called off", cause=seen.cause)
-        if not seen.cordoned:
-            self._handed_back = self._handed_back and bool(self._signals)
-        self._cordoned = seen.cordoned
-        self._cordon_deadline = None if seen.deadline_in is None else self._clock() + seen.deadline_in
-        self._held = seen.admission not in ("", "Open")
-        if seen.ended and not self._declared_dead:
-            self._declared_dead = True
+        if seen.ended and not before.declared_dead:
             log.error("declared dead: nothing more is claimed under this id")
-        metrics.CORDONED.set(not self.claiming())
+        self._drain.take_in(seen, self._clock())
+        metrics.CORDONED.set(not self._drain.claiming)
         for execution in self._executions.values():
             execution.deadline_changed()
         self._changed.set()
@@ -329,27 +283,17 @@ class Worker:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Between two bytecodes of the main thread, whatever runs there: no locks, no logger, no waiting."""
-        self._signals += 1
-        if self._signals == 1:
-            grace = self._grace_seconds
-            seconds = None if grace is None else grace - min(GRACE_RESERVE_SECONDS, grace / 2)
-            if seconds is not None:
-                self._signal_deadline = self._clock() + seconds
-            _write_line(
-                {
-                    "message": "drain started",
-                    "signal": signal.Signals(number).name,
-                    "deadline_seconds": seconds,
-                    "worker": self.identity.worker_id,
-                    "running": len(self._executions),
-                }
-            )
-            self._cordon("Terminated", self._signal_deadline)
+        now = self._clock()
+        deadline = self._drain.signal(now)
+        if self._drain.signals == 1:
+            line = {
+                "message": "drain started",
+                "signal": signal.Signals(number).name,
+                "deadline_seconds": None if deadline is None else round(deadline - now, 3),
+                "running": len(self._executions),
+            }
+            write_now(line, self.identity.worker_id)
+            self._cordon("Terminated", deadline)
         else:
-            _write_line({"message": "handing back now", "worker": self.identity.worker_id})
+            write_now({"message": "handing back now"}, self.identity.worker_id)
         self._loop.call_soon_threadsafe(self._changed.set)
-
-
-def _write_line(line: Mapping[str, Any]) -> None:
-    stamp = datetime.now(UTC).isoformat()
-    os.write(1, (json.dumps({**line, "level": "info", "timestamp": stamp}) + "\n").encode())

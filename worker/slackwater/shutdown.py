@@ -24,25 +24,29 @@ class ExitCode(IntEnum):
 
 
 @dataclass(frozen=True)
-class Situation:
-    """Instants are monotonic seconds of this process."""
+class Standing:
+    """What registration and heartbeats say of this worker's pod. `ended`: somebody declared this worker dead."""
 
+    cordoned: bool
+    cause: str | None
+    deadline_in: float | None
+    admission: str
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Situation:
     cordoned: bool
     """By anybody: seen in the store, or asked of this process by a signal or for stubborn code."""
     signals: int
-    cordon_deadline: float | None
-    signal_deadline: float | None
+    deadline: float | None
+    """Monotonic: the earlier of the cordon's and the signal's."""
     running: int
     """Executions that may still end by themselves or by cancellation."""
     stubborn: int
     """Executions whose code did not stop within its grace."""
     handed_back: bool
     """The deadline, or a second signal, has ended an execution since this cordon began."""
-
-    @property
-    def deadline(self) -> float | None:
-        known = [d for d in (self.cordon_deadline, self.signal_deadline) if d is not None]
-        return min(known, default=None)
 
 
 @dataclass(frozen=True)
@@ -75,3 +79,72 @@ def _end_all(now: float, seen: Situation) -> Ending | None:
     if seen.deadline is not None and now >= seen.deadline:
         return Ending.DRAIN_DEADLINE
     return None
+
+
+class Drain:
+    """What one process knows about its end, from signals, heartbeats and its own code. Instants are given."""
+
+    def __init__(self, grace_seconds: float | None) -> None:
+        self._grace_seconds = grace_seconds
+        self._seen = Standing(False, None, None, "", ended=False)
+        self._cordon_deadline: float | None = None
+        self._signal_deadline: float | None = None
+        self.signals = 0
+        self.stubborn = False
+        self.handed_back = False
+
+    @property
+    def claiming(self) -> bool:
+        """Read at each step of a claim, so that a signal counts at once."""
+        seen = self._seen
+        open_pool = seen.admission in ("", "Open")
+        return open_pool and not (self.signals or self.stubborn or seen.cordoned or seen.ended)
+
+    @property
+    def starting(self) -> bool:
+        """May code still begin? A claim that came too late goes back unstarted."""
+        return not (self.signals or self.stubborn)
+
+    @property
+    def held(self) -> bool:
+        return self._seen.admission not in ("", "Open")
+
+    @property
+    def cordoned(self) -> bool:
+        return self._seen.cordoned
+
+    @property
+    def declared_dead(self) -> bool:
+        return self._seen.ended
+
+    @property
+    def deadline(self) -> float | None:
+        known = [d for d in (self._cordon_deadline, self._signal_deadline) if d is not None]
+        return min(known, default=None)
+
+    def take_in(self, seen: Standing, now: float) -> None:
+        self._seen = seen
+        self._cordon_deadline = None if seen.deadline_in is None else now + seen.deadline_in
+        if not seen.cordoned and not self.signals:
+            self.handed_back = False  # the drain was called off
+
+    def signal(self, now: float) -> float | None:
+        """A SIGTERM; answers the deadline that the first one sets."""
+        self.signals += 1
+        if self.signals == 1 and self._grace_seconds is not None:
+            reserve = min(GRACE_RESERVE_SECONDS, self._grace_seconds / 2)
+            self._signal_deadline = now + self._grace_seconds - reserve
+        return self._signal_deadline
+
+    def situation(self, now: float, *, executions: int, stubborn: int, in_flight: int, in_doubt: int) -> Situation:
+        given_up = self.signals > 1 or (self.deadline is not None and now >= self.deadline)
+        # A claim without answer is looked for as long as there is time; a later look finds its lease expired.
+        on_the_way = in_flight + (0 if given_up else in_doubt)
+        return Situation(
+            cordoned=self.cordoned,
+            signals=self.signals or int(self.declared_dead),
+            deadline=self.deadline,
+            running=executions - stubborn + on_the_way,
+            stubborn=stubborn or int(self.stubborn),
+            handed_back=self.handed_back,
+        )

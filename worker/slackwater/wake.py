@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import psycopg
 
@@ -29,6 +29,16 @@ class Wake:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), max(0.0, seconds))
         self._event.clear()
+
+
+async def for_ever(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
+    """A side task: whatever fails is logged, and the next turn tries again."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            log.warning("side task failed", work=work.__name__, cause=f"{type(error).__name__}: {error}")
+        await pause()
 
 
 async def listen(url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:

@@ -158,6 +158,18 @@ async def test_a_cancel_with_an_open_submission_refunds_nothing(
     assert (again.status_code, again.json()["detail"]["state"]) == (409, "unknown")
 
 
+async def test_a_cancel_before_reattaching_refunds_nothing(
+    store: Store, alice: httpx.AsyncClient, worker: Worker
+) -> None:
+    task_id = await submitted(alice)
+    claim = (await worker.claim()).claim
+    await intend(store, claim, "frame", "stub", {"frame": 3})
+    await writing.hand_back(store, claim, reason="DrainDeadline", started=True)
+    assert await state_of(store, task_id) == "queued"
+    assert (await alice.post(f"/api/tasks/{task_id}/cancel")).json()["state"] == "unknown"
+    assert await settlements(store, task_id) == [(1, False, False)]
+
+
 async def test_cancel_against_completion_has_one_winner(store: Store, alice: httpx.AsyncClient, worker: Worker) -> None:
     async def finish(claim: Claim) -> str:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from types import FrameType
 
 import uvicorn
@@ -44,8 +45,8 @@ def run(host: str, port: int) -> None:
     """Serve until SIGTERM. Raises SettingsError for what the environment lacks."""
     settings, servers = load(GatewaySettings), load(StoreSettings)
     tokens = settings.load_tokens()
-    # uvicorn raises the signal it caught once more when it is done; by then all is in order.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    # Before serving, and once more when uvicorn is done: it raises the signal that it caught again.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     asyncio.run(_serve(host, port, settings, servers, tokens))
 
 

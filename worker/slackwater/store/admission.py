@@ -104,7 +104,6 @@ async def submit_many(store: Store, requests: Sequence[Submit], limits: Limits |
     async with store.transaction() as connection:
         await connection.execute(sql.LOCK_USER, {"user_id": user_id})
         known = await _known(connection, user_id, keys) if keys else {}
-        await connection.execute(sql.LOCK_SYSTEM)
         return await _admit(connection, user_id, checked, known, limits)
 
 
@@ -115,9 +114,11 @@ async def _admit(
     known: dict[str, tuple[UUID, str]],
     given: Limits | None,
 ) -> Batch:
+    order = Order(connection, user_id)
+    await order.prepare((c.submit.queue, c.submit.channel) for c in checked)
+    await connection.execute(sql.LOCK_SYSTEM)
     counted = await count(connection, user_id, given)
     limits, user_queued, system_queued = counted.limits, counted.user_queued, counted.system_queued
-    order = Order(connection, user_id, limits.weight)
     accepted: list[Accepted] = []
     rows: list[Mapping[str, object]] = []
     refused: Refusal | None = None
@@ -127,25 +128,24 @@ async def _admit(
             accepted.append(_replay(one, known))
             continue
         code = refused_by(user_queued=user_queued, system_queued=system_queued, limits=limits)
-        if code is None and await order.closed(one.submit.queue, one.submit.channel):
+        if code is None and order.closed(one.submit.queue):
             code = Code.QUEUE_CLOSED
         if code is not None:
             refused = refusal(code, user_queued, system_queued, limits)
             break
         task_id = new_id()
         wish = one.submit
-        key_in_order = await order.key(wish.queue, wish.channel, cost=wish.cost, priority=wish.priority)
-        rows.append(_row(one, task_id, key_in_order))
+        place = order.key(wish.queue, wish.channel, cost=wish.cost, priority=wish.priority, weight=limits.weight)
+        rows.append(_row(one, task_id, place))
         accepted.append(Accepted(task_id, replayed=False))
         if key is not None:
             known[key] = (task_id, one.body_hash)
         user_queued, system_queued = user_queued + 1, system_queued + 1
     if rows:
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        await connection.execute(sql.INSERT, {**columns, "user_id": user_id})
-        await order.save()
-        for queue in sorted({str(row["queue"]) for row in rows}):
-            await connection.execute(sql.WAKE, {"channel": WAKE_CHANNEL, "queue": queue})
+        shares = order.shares()
+        more = {"share_queue": list(shares), "share_finish": list(shares.values()), "wake": WAKE_CHANNEL}
+        await connection.execute(sql.INSERT, {**columns, **more, "user_id": user_id})
     return Batch(tuple(accepted), refused)
 
 

@@ -81,9 +81,16 @@ INSERT = sql(
         INSERT INTO {s}.event (task_id, seq, epoch, counter, kind) SELECT id, 1, 0, 0, 'queued' FROM new
     ), letters AS (
         INSERT INTO {s}.outbox (task_id, seq, kind, data) SELECT id, 1, 'queued', '{}' FROM new
+    ), keys AS (
+        INSERT INTO {s}.idempotency (user_id, key, task_id, body_hash)
+        SELECT :user_id, idempotency_key, id, body_hash FROM new WHERE idempotency_key IS NOT NULL
+    ), shares AS (
+        INSERT INTO {s}.user_share (queue, user_id, finish)
+        SELECT queue, :user_id, finish FROM unnest(CAST(:share_queue AS text[]), CAST(:share_finish AS float8[]))
+            AS share(queue, finish)
+        ON CONFLICT (queue, user_id) DO UPDATE SET finish = excluded.finish
     )
-    INSERT INTO {s}.idempotency (user_id, key, task_id, body_hash)
-    SELECT :user_id, idempotency_key, id, body_hash FROM new WHERE idempotency_key IS NOT NULL
+    SELECT pg_notify(:wake, queue) FROM (SELECT DISTINCT queue FROM new) AS woken
     """
 )
 

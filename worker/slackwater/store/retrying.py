@@ -53,19 +53,21 @@ async def retry(
             raise StateStands(TaskState(row.state))
         wish = (await connection.execute(_WISH, {"task_id": task_id})).one()
         await connection.execute(door.LOCK_USER, {"user_id": row.user_id})
+        order = Order(connection, row.user_id)
+        await order.prepare([(row.queue, row.channel)])
         await connection.execute(door.LOCK_SYSTEM)
         found = await count(connection, row.user_id, limits)
-        order = Order(connection, row.user_id, found.limits.weight)
         code = refused_by(user_queued=found.user_queued, system_queued=found.system_queued, limits=found.limits)
-        if code is None and await order.closed(row.queue, row.channel):
+        if code is None and order.closed(row.queue):
             code = Code.QUEUE_CLOSED
         if code is not None:
             return refusal(code, found.user_queued, found.system_queued, found.limits)
-        key = await order.key(row.queue, row.channel, cost=wish.cost, priority=wish.priority)
+        key = order.key(row.queue, row.channel, cost=wish.cost, priority=wish.priority, weight=found.limits.weight)
         n = (await connection.execute(_TASK, {"task_id": task_id})).one().settlement
         await connection.execute(_CLAIM, {"task_id": task_id, "order_key": key})
         await connection.execute(_RESERVE, {"task_id": task_id, "n": n})
-        await order.save()
+        share = {"queue": row.queue, "user_id": row.user_id, "finish": order.shares()[row.queue]}
+        await connection.execute(door.SAVE_SHARE, share)
         await events.add_foreign(connection, task_id, epoch=row.epoch, kind=TaskState.QUEUED, data={"settlement": n})
         await audit(connection, who, "retry", task_id, {"settlement": n})
         await connection.execute(door.WAKE, {"channel": WAKE_CHANNEL, "queue": row.queue})

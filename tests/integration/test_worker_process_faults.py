@@ -109,7 +109,7 @@ async def test_a_blocked_loop_and_a_burning_one_keep_their_leases(bench: Bench) 
 
 async def test_a_worker_stopped_past_its_lease_finds_itself_fenced(bench: Bench) -> None:
     """C53: what the stopped one writes when it wakes changes nothing, and its slot's end frees no other's."""
-    task = await bench.submit("render", seconds=8, poll_seconds=0.1)
+    task = await bench.submit("render", seconds=6.5, poll_seconds=0.1)
     first = await bench.worker()
     await bench.stub.called("poll", task)
     first.signal(signal.SIGSTOP)
@@ -133,7 +133,7 @@ async def test_a_worker_stopped_past_its_lease_finds_itself_fenced(bench: Bench)
 
 async def test_a_storm_of_cut_connections_ends_nothing(bench: Bench, postgres_url: str) -> None:
     """C63: every session of the product is terminated again and again, longer than a lease."""
-    tasks = [await bench.submit("render", seconds=5, poll_seconds=0.1) for _ in range(2)]
+    tasks = [await bench.submit("render", seconds=3.5, poll_seconds=0.1) for _ in range(2)]
     worker = await bench.worker()
     for task in tasks:
         await bench.stub.called("poll", task)

@@ -215,8 +215,9 @@ class Bench:
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-c",
-            "from slackwater.start import main; main()",
+            "-m",
+            "slackwater.entry",
+            "worker",
             env=variables,
             cwd=self.directory,
             stdin=asyncio.subprocess.DEVNULL,

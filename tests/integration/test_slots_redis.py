@@ -163,6 +163,23 @@ async def test_the_keys_expiry_follows_the_longest_lease_in_its_set(slots: Slots
     await client.aclose()
 
 
+async def test_the_keys_expiry_is_not_brought_forward_when_its_longest_member_goes(
+    slots: Slots, redis: Redis, redis_url: str
+) -> None:
+    client = redis_client(redis_url)
+    short = Slots(client, constants=Constants(slot_seconds=47))
+    long = uuid4()
+    await slots.acquire(long, (POOL,), 1)
+    await short.acquire(uuid4(), (POOL,), 1)
+    before = await redis.pexpiretime(slots.key(POOL))
+
+    await slots.release(long, (POOL,))
+    await short.acquire(uuid4(), (POOL,), 1)
+
+    assert await redis.pexpiretime(slots.key(POOL)) == before
+    await client.aclose()
+
+
 async def test_a_longer_lease_lengthens_the_keys_expiry(slots: Slots, redis: Redis, redis_url: str) -> None:
     client = redis_client(redis_url)
     short = Slots(client, constants=Constants(slot_seconds=47))

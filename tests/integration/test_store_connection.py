@@ -36,7 +36,7 @@ class TestImpatient:
         task_id = await world.task()
 
         async def freeze() -> None:
-            async with world.store.transaction() as connection:
+            async with world.store.transaction(seconds=30) as connection:
                 await connection.execute(
                     text("SELECT FROM slackwater.claim WHERE task_id = :id FOR UPDATE"), {"id": task_id}
                 )

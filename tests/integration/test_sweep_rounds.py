@@ -408,7 +408,8 @@ async def test_a_task_claimed_at_the_last_moment_is_not_timed_out(world: World, 
         sweeping = asyncio.create_task(run_due(world.store, slots, kinds=ORPHANS))
         await world.blocked()
 
-    assert (await sweeping).timed_out == 0
+    report = await sweeping
+    assert (report.timed_out, report.errors) == (0, [])
 
 
 async def test_a_pod_is_serving_again_after_its_drain_was_called_off(world: World, slots: Slots) -> None:

@@ -1,9 +1,7 @@
-"""Workers, pods and pools in the store. Rule: a cordon is final, and heartbeats never touch it (rule 7).
+"""Workers and pools in the store. Rule: registration locks the pod's cordon row, and heartbeats never touch it.
 
-Registration locks the pod's cordon row, so that a process registering while the pod is being cordoned either comes
-first (and finds no claim afterwards) or sees the cordon. `condemn` is the only way to a delete: in a transaction later
-than the cordon's own, one UPDATE finds no running claim (expired ones included) of any worker of that pod and marks the
-cordon; nothing lifts a condemned one.
+So a process that registers while its pod is being cordoned either comes first, and is refused every claim afterwards,
+or sees the cordon (rule 7). Cordons themselves are in `cordons`, known here by the same names.
 """
 
 from __future__ import annotations
@@ -11,35 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
-
-from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
+from typing import Any
 
 from slackwater.claim import Identity
 from slackwater.schema import POOL_CHANNEL
 from slackwater.store import Store
+from slackwater.store.cordons import LOCK_CORDON, CordonView, Origin, call_off, condemn, cordon, cordon_view, vanish
 from slackwater.store.sql import TEXTS, as_json, sql
 
-Origin = Literal["operator", "worker"]
-"""`operator`: may be called off. `worker`: final (SIGTERM, stubborn code, or the pod object is gone)."""
-
-
-@dataclass(frozen=True)
-class CordonView:
-    """A pod's cordon. `since` None: open. Instants are the database's."""
-
-    pod_uid: str
-    sequence: int
-    origin: Origin | None
-    cause: str | None
-    since: datetime | None
-    deadline: datetime | None
-    condemned: bool
-
-    @property
-    def cordoned(self) -> bool:
-        return self.since is not None
+__all__ = [
+    "CordonView",
+    "Heartbeat",
+    "Origin",
+    "Registered",
+    "call_off",
+    "condemn",
+    "cordon",
+    "end_worker",
+    "heartbeat",
+    "predecessors",
+    "refresh_pool",
+    "register",
+    "vanish",
+]
 
 
 @dataclass(frozen=True)
@@ -65,13 +57,7 @@ class Heartbeat:
     generation: int
 
 
-_VIEW = "pod_uid, sequence, origin, cause, since, deadline, condemned_at IS NOT NULL AS condemned"
-_TELL = (
-    "SELECT pg_notify(:channel, pool_uid) FROM (SELECT DISTINCT pool_uid FROM {s}.worker WHERE pod_uid = :pod_uid) p"
-)
-
 _MAKE_CORDON = sql("INSERT INTO {s}.cordon (pod_uid) VALUES (:pod_uid) ON CONFLICT (pod_uid) DO NOTHING")
-_LOCK_CORDON = sql("SELECT {view} FROM {s}.cordon WHERE pod_uid = :pod_uid FOR UPDATE", {"view": _VIEW})
 _MAKE_POOL = sql(
     """
     INSERT INTO {s}.pool (uid, name, namespace, queues, concurrency)
@@ -100,7 +86,6 @@ _MAKE_WORKER = sql(
 )
 _MAKE_HEARTBEAT = sql("INSERT INTO {s}.worker_heartbeat (worker_id) VALUES (:id) ON CONFLICT (worker_id) DO NOTHING")
 _NOTIFY = sql("SELECT pg_notify(:channel, :payload)")
-_NOTIFY_POOL = sql(_TELL)
 _HEARTBEAT = sql("""
     WITH beat AS (
         UPDATE {s}.worker_heartbeat SET seen_at = clock_timestamp(), running = :running WHERE worker_id = :worker_id
@@ -120,37 +105,6 @@ _END_WORKER = sql("""
 """)
 _PREDECESSORS = sql("""
     SELECT id FROM {s}.worker WHERE pod_uid = :pod_uid AND ended_at IS NULL AND id <> :worker_id ORDER BY registered_at
-""")
-_CORDON = sql(
-    """
-    INSERT INTO {s}.cordon AS c (pod_uid, origin, cause, since, deadline)
-    VALUES (:pod_uid, :origin, :cause, clock_timestamp(),
-            clock_timestamp() + make_interval(secs => CAST(:deadline_seconds AS float8)))
-    ON CONFLICT (pod_uid) DO UPDATE SET
-        sequence = CASE WHEN c.since IS NULL OR excluded.deadline < coalesce(c.deadline, 'infinity')
-                   THEN nextval('{s}.cordon_sequence') ELSE c.sequence END,
-        origin = CASE WHEN c.since IS NULL OR excluded.origin = 'worker' THEN excluded.origin ELSE c.origin END,
-        cause = CASE WHEN c.since IS NULL THEN excluded.cause ELSE c.cause END,
-        deadline = CASE WHEN c.since IS NULL THEN excluded.deadline ELSE least(c.deadline, excluded.deadline) END,
-        since = coalesce(c.since, excluded.since)
-    RETURNING {view}
-""",
-    {"view": _VIEW},
-)
-_CALL_OFF = sql("""
-    UPDATE {s}.cordon
-    SET origin = NULL, cause = NULL, since = NULL, deadline = NULL, sequence = nextval('{s}.cordon_sequence')
-    WHERE pod_uid = :pod_uid AND sequence = :sequence AND origin = 'operator'
-      AND since IS NOT NULL AND condemned_at IS NULL
-    RETURNING pod_uid
-""")
-_CONDEMN = sql("""
-    UPDATE {s}.cordon SET condemned_at = coalesce(condemned_at, clock_timestamp())
-    WHERE pod_uid = :pod_uid AND since IS NOT NULL
-      AND NOT EXISTS (
-          SELECT FROM {s}.claim k JOIN {s}.worker w ON w.id = k.worker_id
-          WHERE w.pod_uid = :pod_uid AND k.state = 'running')
-    RETURNING pod_uid
 """)
 _REFRESH_POOL = sql(
     """
@@ -175,7 +129,7 @@ async def register(
     me = identity
     async with store.transaction() as connection:
         await connection.execute(_MAKE_CORDON, {"pod_uid": me.pod_uid})
-        view = _view((await connection.execute(_LOCK_CORDON, {"pod_uid": me.pod_uid})).one())
+        view = cordon_view((await connection.execute(LOCK_CORDON, {"pod_uid": me.pod_uid})).one())
         await connection.execute(
             _MAKE_POOL,
             {
@@ -222,7 +176,7 @@ async def heartbeat(store: Store, worker_id: str, running: int) -> Heartbeat:
     """Say that the worker lives and runs that many tasks; learn of cordon and admission. One statement."""
     async with store.transaction() as connection:
         row = (await connection.execute(_HEARTBEAT, {"worker_id": worker_id, "running": running})).one()
-    view = _view(row) if row.pod_uid is not None else None
+    view = cordon_view(row) if row.pod_uid is not None else None
     return Heartbeat(view, row.admission, row.now, bool(row.ended), row.generation)
 
 
@@ -235,40 +189,6 @@ async def end_worker(store: Store, worker_id: str, reason: str) -> bool:
         if pool_uid is not None:
             await connection.execute(_NOTIFY, {"channel": POOL_CHANNEL, "payload": pool_uid})
     return pool_uid is not None
-
-
-async def cordon(
-    store: Store, pod_uid: str, *, origin: Origin, cause: str, deadline_seconds: float | None
-) -> CordonView:
-    """Cordon a pod; makes the row when missing. The first writer decides since and cause; origin `worker` makes it
-    final; the deadline is the earliest of all, `deadline_seconds` from now (None: none). May be repeated.
-
-    Returns when claims in flight of that pod have ended: afterwards its claims can only fall.
-    """
-    async with store.transaction() as connection:
-        return await _cordon(connection, pod_uid, origin, cause, deadline_seconds)
-
-
-async def call_off(store: Store, pod_uid: str, sequence: int) -> bool:
-    """Lift an operator's cordon of that sequence. False: it is another one, final, condemned or not there."""
-    async with store.transaction() as connection:
-        values = {"pod_uid": pod_uid, "sequence": sequence}
-        lifted = (await connection.execute(_CALL_OFF, values)).one_or_none() is not None
-        if lifted:
-            await connection.execute(_NOTIFY_POOL, {"channel": POOL_CHANNEL, "pod_uid": pod_uid})
-    return lifted
-
-
-async def condemn(store: Store, pod_uid: str) -> bool:
-    """Mark a cordoned pod condemned if no worker of it has a running claim: only then may it be deleted.
-
-    True also when it was condemned before. Call it after `cordon` returned: it is a transaction of its own. The row is
-    locked by a statement before the one that counts: a count whose snapshot predates its wait for the row could have
-    missed a claim made under a call-off and a new cordon meanwhile.
-    """
-    async with store.transaction() as connection:
-        await connection.execute(_LOCK_CORDON, {"pod_uid": pod_uid})
-        return (await connection.execute(_CONDEMN, {"pod_uid": pod_uid})).one_or_none() is not None
 
 
 async def refresh_pool(
@@ -295,23 +215,3 @@ async def refresh_pool(
     async with store.transaction() as connection:
         await connection.execute(_REFRESH_POOL, values)
         await connection.execute(_MAKE_QUEUES, {"queues": values["queues"]})
-
-
-async def vanish(store: Store, pod_uids: Iterable[str]) -> None:
-    """Cordon, finally and with cause Gone, pods whose object is gone. Their workers finish under live leases only."""
-    for pod_uid in sorted(set(pod_uids)):
-        async with store.transaction() as connection:
-            await _cordon(connection, pod_uid, "worker", "Gone", None)
-
-
-async def _cordon(
-    connection: AsyncConnection, pod_uid: str, origin: Origin, cause: str, deadline_seconds: float | None
-) -> CordonView:
-    values = {"pod_uid": pod_uid, "origin": origin, "cause": cause, "deadline_seconds": deadline_seconds}
-    view = _view((await connection.execute(_CORDON, values)).one())
-    await connection.execute(_NOTIFY_POOL, {"channel": POOL_CHANNEL, "pod_uid": pod_uid})
-    return view
-
-
-def _view(row: Row[Any]) -> CordonView:
-    return CordonView(row.pod_uid, row.sequence, row.origin, row.cause, row.since, row.deadline, row.condemned)

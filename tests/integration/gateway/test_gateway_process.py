@@ -35,7 +35,7 @@ def environment(postgres_url: str, redis_url: str, **more: str) -> dict[str, str
         "DATABASE_URL": postgres_url,
         "REDIS_URL": redis_url,
         "SLACKWATER_TOKENS": json.dumps({ALICE: "alice"}),
-        "SLACKWATER_GATEWAY_DRAIN_SECONDS": "0.5",
+        "SLACKWATER_GATEWAY_DRAIN_SECONDS": "60",
         "SLACKWATER_GATEWAY_SHUTDOWN_SECONDS": "5",
         **more,
     }
@@ -84,6 +84,7 @@ async def test_sigterm_ends_it_in_order(store: Store, postgres_url: str, redis_u
                     pass
             # Not ready any more, but still serving until load balancers have noticed.
             assert (await client.post(f"{url}/api/tasks", json=TASK)).status_code == 202
+            process.send_signal(signal.SIGTERM)  # waits no longer
             async with asyncio.timeout(10):
                 async for _ in lines:
                     pass

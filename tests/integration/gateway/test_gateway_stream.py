@@ -216,9 +216,34 @@ async def test_a_failed_look_ends_the_stream_with_an_error_event(
 
 async def test_closed_streams_leave_nothing_behind(app: FastAPI, url: str, running: ClaimedTask) -> None:
     gateway = app.state.gateway
-    for _ in range(10):
+    for _ in range(4):
         await asyncio.gather(*(read(url, str(running.claim.task_id), 0, stop_after=1) for _ in range(10)))
     await eventually(lambda: gateway.metrics.open_streams == 0 and len(gateway.hub) == 0)
+
+
+async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_not(
+    store: Store, make_app: MakeApp, running: ClaimedTask
+) -> None:
+    app = make_app(send_timeout_seconds=0.5)
+    task_id, count = running.claim.task_id, 400
+    async with store.transaction() as connection:
+        await connection.execute(
+            text("""INSERT INTO slackwater.event (task_id, seq, epoch, counter, kind, data)
+                    SELECT CAST(:id AS uuid), n + 2, 1, n, 'delta', to_jsonb(repeat('x', 60000))
+                      FROM generate_series(1, :count) AS n"""),
+            {"id": str(task_id), "count": count},
+        )
+    await writing.finish(store, running.claim, Done(1))
+    async with serving(app) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), limit=1024)
+        request = f"GET /api/tasks/{task_id}/text-events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
+        writer.write(request.encode())
+        await reader.readline()  # it has begun; and now we read no more
+        seen = await read(url, str(task_id), 0)
+        assert [message.id for message in seen] == [str(n) for n in range(1, count + 4)]
+        await eventually(lambda: app.state.gateway.metrics.open_streams == 0)
+        assert b"slackwater_gateway_streams_dropped_total 1.0" in app.state.gateway.metrics.text()
+        writer.close()
 
 
 async def test_streams_above_the_cap_are_refused(make_app: MakeApp, running: ClaimedTask) -> None:

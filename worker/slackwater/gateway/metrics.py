@@ -34,6 +34,9 @@ class Metrics:
         self.replayed = Counter(f"{prefix}_tasks_replayed", "Repeats that got the first task", registry=self.registry)
         self.refused = Counter(f"{prefix}_refusals", "Refusals by code", ["code"], registry=self.registry)
         self.streams = Gauge(f"{prefix}_open_streams", "Event streams open now", registry=self.registry)
+        self.dropped = Counter(
+            f"{prefix}_streams_dropped", "Streams whose reader took nothing for too long", registry=self.registry
+        )
         self.tasks = Gauge(
             "slackwater_queue_tasks", "Tasks by queue and state", ["queue", "state"], registry=self.registry
         )

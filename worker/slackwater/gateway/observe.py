@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from sse_starlette.sse import SendTimeoutError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slackwater.gateway.metrics import Metrics
@@ -37,6 +38,9 @@ class Observe:
 
         try:
             await self._app(scope, receive, watched)
+        except SendTimeoutError:  # the server closes what is left unfinished; the reader may resume by its last id
+            self._metrics.dropped.inc()
+            log.info("stream dropped: its reader takes nothing")
         finally:
             seconds = time.monotonic() - start
             route = getattr(scope.get("route"), "path", None)

@@ -75,7 +75,7 @@ async def _follow(gateway: Gateway, reader: _Reader, after: int, page: EventPage
                 yield _message(event)
             if page.last:
                 return
-            if not page.full:
+            if not page.more:
                 await news(told, gateway.settings.poll_seconds)
             if reader.closing.is_set():
                 return  # a whole answer; the client resumes at another replica

@@ -20,6 +20,8 @@ from slackwater.store.sql import sql
 PAGE: Final = 50
 PAGE_MAX: Final = 200
 EVENTS_PAGE: Final = 500
+EVENTS_BYTES: Final = 512 * 1024
+"""What one look brings at most, and one event more: many streams at once must not fill a gateway's memory."""
 _AVERAGE_LOOKS_AT: Final = 1000
 """Newest tasks among which the latest completed ones are looked for: a bound on the query, whatever the table holds."""
 
@@ -68,14 +70,12 @@ class EventPage:
     events: tuple[Event, ...]
     cursor_known: bool
     """The event at the cursor is there. Looked up only when nothing comes after it any more."""
-
-    @property
-    def full(self) -> bool:
-        return len(self.events) == EVENTS_PAGE
+    more: bool = False
+    """There may be others already: look again at once."""
 
     @property
     def last(self) -> bool:
-        return self.state in ENDED and not self.full
+        return self.state in ENDED and not self.more
 
     def whole(self, after: int) -> bool:
         """Nothing after the cursor has been removed by retention."""
@@ -135,8 +135,13 @@ _STATE = sql(
 
 _EVENTS = sql(
     """
-    SELECT seq, kind, data, created_at FROM {s}.event
-     WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit
+    SELECT seq, kind, data, created_at, found
+      FROM (SELECT e.*, count(*) OVER () AS found,
+                   sum(octet_length(CAST(data AS text))) OVER (ORDER BY seq)
+                     - octet_length(CAST(data AS text)) AS before
+              FROM (SELECT seq, kind, data, created_at FROM {s}.event
+                     WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit) AS e) AS page
+     WHERE before < :bytes ORDER BY seq
     """
 )
 
@@ -229,13 +234,15 @@ async def events_after(store: Store, task_id: UUID, user_id: str | None, after: 
         state = (await connection.execute(_STATE, {"task_id": task_id, "user_id": user_id})).scalar_one_or_none()
         if state is None:
             return None
-        rows = await connection.execute(_EVENTS, {"task_id": task_id, "after": after, "limit": EVENTS_PAGE})
+        values = {"task_id": task_id, "after": after, "limit": EVENTS_PAGE, "bytes": EVENTS_BYTES}
+        rows = (await connection.execute(_EVENTS, values)).all()
         events = tuple(Event(row.seq, row.kind, row.data, row.created_at) for row in rows)
+        more = bool(rows) and (rows[0].found == EVENTS_PAGE or len(rows) < rows[0].found)
         known = bool(events) or state not in ENDED
         if not known:
             at_cursor = await connection.execute(_AT_CURSOR, {"task_id": task_id, "after": after})
             known = at_cursor.one_or_none() is not None
-        return EventPage(state, events, known)
+        return EventPage(state, events, known, more)
 
 
 async def queue_stats(store: Store) -> list[QueueStats]:

@@ -12,6 +12,8 @@ from slackwater.claim import Claim, Done, Failed, Ground, HandedBack, OnInterrup
 from slackwater.errors import InvalidInput, LeaseLost
 from slackwater.retry import RetryDecision
 from slackwater.store import Store, recovery, submissions, writing
+from slackwater.store.fence import prove
+from slackwater.store.sql import sql
 from tests.integration.world import World
 
 LOCK_TASK = "SELECT FROM slackwater.task WHERE id = %(id)s FOR UPDATE"
@@ -298,6 +300,23 @@ async def test_a_result_beyond_the_limits_is_refused_before_anything_is_written(
             await writing.finish(world.store, claim, Done(bad))
 
     assert await world.everything() == before
+
+
+async def test_renewals_stay_heap_only(world: World) -> None:
+    """No index names what they change: hundreds of workers renewing make no index grow."""
+    await world.worker()
+    claim = await world.running()
+    counts = sql(
+        "SELECT pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_hot_updated(c)"
+        " FROM CAST('slackwater.claim' AS regclass) c"
+    )
+    async with world.store.transaction() as connection:
+        all_before, hot_before = (await connection.execute(counts)).one()
+        for _ in range(3):
+            await prove(connection, world.store, claim)
+        all_after, hot_after = (await connection.execute(counts)).one()
+
+    assert (all_after - all_before, hot_after - hot_before) == (3, 3)
 
 
 async def test_an_error_text_is_cut_and_cleaned(world: World) -> None:

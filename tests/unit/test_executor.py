@@ -361,6 +361,17 @@ async def test_a_thread_stops_at_its_next_call(rig: Rig) -> None:
     assert not rig.stubborn.is_set()
 
 
+async def test_a_process_that_can_not_be_started_is_no_failure_of_the_task(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_memory(*_arguments: Any, **_settings: Any) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_memory)
+    assert await rig.run(well, Kind.PROCESS) is How.HANDED_BACK
+    assert rig.store.named("hand_back") == [(HandedBack("NotStarted", started=False),)]
+
+
 async def test_what_ends_before_the_code_begins_keeps_it_from_beginning(rig: Rig) -> None:
     async def never(_ctx: Context, _payload: Any) -> None:
         raise AssertionError("ran")

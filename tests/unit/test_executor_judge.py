@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.claim import Done, Failed, HandedBack
 from slackwater.executor import judge
-from slackwater.runners import CodeEnd, Raised, Returned, Stopped
+from slackwater.runners import CodeEnd, Raised, Returned, Stopped, Unstarted
 from slackwater.trust import Ending
 
 RAISED = Raised("ValueError", "no")
@@ -29,6 +29,9 @@ RAISED = Raised("ValueError", "no")
         (Ending.SILENCE, Returned(1), Done(1)),
         (Ending.HARD_TIMEOUT, Stopped(), Failed("HardTimeout", "ran longer than its type's hard time-out")),
         (Ending.HARD_TIMEOUT, Returned(1), Done(1)),
+        (None, Unstarted("no memory"), HandedBack("NotStarted", started=False)),
+        (Ending.HARD_TIMEOUT, Unstarted("no memory"), HandedBack("NotStarted", started=False)),
+        (Ending.LEASE_LOST, Unstarted("no memory"), None),
         (Ending.LEASE_LOST, Returned(1), None),
         (Ending.LEASE_LOST, Stopped(), None),
         (Ending.LEASE_LOST, RAISED, None),

@@ -79,6 +79,8 @@ class Scripted:
         self.on_acquire()
         if scopes.channel in self.full:
             return Full("channel", scopes.channel)
+        if scopes.user_id in self.full:
+            return Full("user", scopes.user_id)
         self.taken[token] = scopes.task_id
         return Taken(7)
 
@@ -188,6 +190,29 @@ async def test_a_full_channel_is_left_alone_while_others_are_tried(rig: Rig) -> 
         await rig.until(lambda: frozenset({"busy"}) in rig.links.asked_without)
         rig.links.full = frozenset()
         await rig.until(lambda: len(rig.accepted) == 4)
+
+
+async def test_a_full_user_hides_nobody_however_many_tasks_wait_before(rig: Rig) -> None:
+    rig.links.full = frozenset({"heavy"})
+    rig.links.waiting = [candidate(user="heavy") for _ in range(100)] + [candidate(user="light")]
+    async with rig.running():
+        await rig.until(lambda: len(rig.accepted) == 1)
+    assert rig.accepted[0].user_id == "light"
+
+
+async def test_every_candidate_of_a_round_is_tried(rig: Rig) -> None:
+    """Refused ones take no place: the round goes on through all that were read."""
+    tried: list[UUID] = []
+
+    def refuse(asked: Candidate, _token: UUID) -> ClaimedTask | None:
+        tried.append(asked.task_id)
+        return None
+
+    rig.links.on_claim = refuse
+    rig.links.waiting = [candidate(user=f"u{n}") for n in range(11)]
+    async with rig.running():
+        await rig.until(lambda: len(rig.links.asked_without) == 2)
+    assert tried[:11] == [c.task_id for c in rig.links.waiting]
 
 
 async def test_a_refused_claim_gives_its_token_back_and_looks_at_the_cordon(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ class Scripted:
         self.slot_answer: SlotAnswer | Exception = SlotAnswer.HELD
         self.claims: list[bool] = []
         self.by_claim: Counter[Claim] = Counter()
+        self.hanging = False
         self.slots = 0
         self.raised: list[str] = []
         self._called = threading.Condition()
@@ -51,6 +53,9 @@ class Scripted:
         self.claims.append(evidence)
         self.by_claim[claim] += 1
         self._note()
+        while self.hanging:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
         if self.claim_answer is not None:
             raise self.claim_answer
 
@@ -150,6 +155,17 @@ async def test_errors_are_no_answer_and_renewals_go_on(rig: Rig, error: Exceptio
     await rig.links.until(lambda: len(rig.links.claims) >= seen + 2)
     assert watched.sent_at > before
     assert rig.endings == []
+
+
+async def test_a_query_that_can_not_even_be_given_up_holds_up_no_later_renewal(rig: Rig) -> None:
+    """A driver that waits for a server that is stopped in its tracks."""
+    rig.links.hanging = True
+    watched = rig.watch()
+    await rig.links.until(lambda: len(rig.links.claims) == 1)
+    before = watched.sent_at
+    rig.links.hanging = False
+    await rig.links.until(lambda: len(rig.links.claims) >= 3)
+    assert watched.sent_at > before
 
 
 async def test_without_answers_effects_wait_and_go_on_when_one_comes(rig: Rig) -> None:

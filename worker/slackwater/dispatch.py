@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -27,6 +28,7 @@ from slackwater.wake import Wake
 log = logger("slackwater.dispatch")
 LOOK_AHEAD = 16
 """Candidates read beyond the free places, so that full channels and users don't hide the others."""
+LOOK_AT_MOST = 1000
 LONGEST_PAUSE_SECONDS = 5.0
 AT_ONCE = 4
 """Claims of one worker in flight together."""
@@ -125,26 +127,41 @@ class Dispatcher:
 
     async def _round(self) -> bool:
         """True if a task was claimed: look again at once."""
-        waiting = self._backoff.waiting(self._clock())
-        channels = frozenset(str(name) for kind, name in _pairs(waiting) if kind == "channel")
-        room = self._room()
         try:
-            found = await self._links.candidates(limit=room + LOOK_AHEAD, skip_channels=channels)
+            left = await self._look()
         except (StoreUnavailable, TimeoutError) as error:
             self._pause("store", error)
             return False
         granted = 0
-        tried = iter([c for c in found if ("user", c.user_id) not in waiting])
-        while True:
-            batch = [c for c, _ in zip(tried, range(min(AT_ONCE, self._room())), strict=False)]
-            if not batch or not self._claiming():
-                break
+        while self._claiming() and (batch := self._next_batch(left)):
             results = await asyncio.gather(*(self._attempt(candidate) for candidate in batch))
             granted += results.count(_Attempt.GRANTED)
             if _Attempt.STOP in results:
                 return False
         self._resume()
         return granted > 0
+
+    async def _look(self) -> deque[Candidate]:
+        """Candidates in fair order; further down the queue only if all the first belong to users who are full."""
+        waiting = self._backoff.waiting(self._clock())
+        channels = frozenset(str(name) for kind, name in _pairs(waiting) if kind == "channel")
+        limit = self._room() + LOOK_AHEAD
+        while True:
+            found = await self._links.candidates(limit=limit, skip_channels=channels)
+            useful = any(("user", candidate.user_id) not in waiting for candidate in found)
+            if useful or len(found) < limit or limit >= LOOK_AT_MOST:
+                return deque(found)
+            limit *= 8
+
+    def _next_batch(self, left: deque[Candidate]) -> list[Candidate]:
+        """Passes over what was found full meanwhile, in this round too."""
+        waiting = self._backoff.waiting(self._clock())
+        batch: list[Candidate] = []
+        while left and len(batch) < min(AT_ONCE, self._room()):
+            candidate = left.popleft()
+            if waiting.isdisjoint({("user", candidate.user_id), ("channel", candidate.channel)}):
+                batch.append(candidate)
+        return batch
 
     async def _attempt(self, candidate: Candidate) -> _Attempt:
         self.in_flight += 1

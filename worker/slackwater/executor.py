@@ -23,7 +23,7 @@ from slackwater.logging import logger, user_hash
 from slackwater.processes import ProcessRunner
 from slackwater.renewal import Renewal
 from slackwater.retry import NEVER, Failure, RetryDecision
-from slackwater.runners import CodeEnd, CoroutineRunner, Raised, Returned, Runner, Stopped, ThreadRunner
+from slackwater.runners import CodeEnd, CoroutineRunner, Raised, Returned, Runner, Stopped, ThreadRunner, Unstarted
 from slackwater.sdk import Run
 from slackwater.task import Kind, TaskType
 from slackwater.trust import Clock, Ending
@@ -68,6 +68,8 @@ def judge(ending: Ending | None, code: CodeEnd) -> Outcome | None:
         return None
     if isinstance(code, Returned):
         return Done(code.value)  # it was asked to stop and ended well before it did: its work is paid for
+    if isinstance(code, Unstarted):
+        return HandedBack("NotStarted", started=False)
     if ending is Ending.HARD_TIMEOUT:
         return Failed("HardTimeout", "ran longer than its type's hard time-out")
     if ending is not None:
@@ -145,6 +147,9 @@ class Execution:
             log.info("started", type=self.claimed.type, attempts=self.claimed.attempts)
             code = await self._code()
             outcome = judge(self._watched.ending, code)
+            if isinstance(code, Unstarted):
+                log.error("not started", cause=code.reason)
+                await asyncio.sleep(self._around.cancel_grace_seconds / 10)  # another worker may be better off
         else:
             outcome = HandedBack("NotStarted", started=False)
         await self._effects.references_stored(self._around.answer_seconds)
@@ -240,9 +245,10 @@ class Execution:
         return self._report(outcome, retry, state)
 
     async def _write(self, outcome: Outcome, retry: RetryDecision) -> str:
+        writes, claim = self._around.writes, self.claimed.claim
         if isinstance(outcome, HandedBack):
-            return await self._around.writes.hand_back(self.claimed.claim, outcome, self._declared)
-        return await self._around.writes.finish(self.claimed.claim, outcome, retry)
+            return await writes.hand_back(claim, outcome, self._declared)
+        return await writes.finish(claim, outcome, retry)
 
     def _report(self, outcome: Outcome | None, retry: RetryDecision, state: str) -> How:
         match outcome:
@@ -271,7 +277,6 @@ class Execution:
             return NEVER
 
     async def _give_back(self) -> None:
-        """A failure is logged and healed by the slots' expiry."""
         self._watched.giving_back = True
         try:
             await self._around.writes.release(self.claimed.claim, self._scopes)

@@ -35,6 +35,8 @@ from slackwater.task import TaskType
 from slackwater.wake import listen
 
 log = logger("slackwater.links")
+THREAD_CONNECTIONS = 3
+"""Renewals are short; one that got no answer may hold its connection for seconds, and must not hold up the next."""
 
 
 @dataclass
@@ -250,7 +252,7 @@ async def connect_thread(
     where: StoreSettings, constants: Constants, known: Known, pod_uid: str, connected: list[ThreadLinks]
 ) -> AsyncIterator[ThreadLinks]:
     """Also appended to `connected`: the main thread posts work to it."""
-    async with connect_main(where, constants, 2) as (store, slots):
+    async with connect_main(where, constants, THREAD_CONNECTIONS) as (store, slots):
         links = ThreadLinks(store, slots, known, pod_uid)
         connected.append(links)
         yield links

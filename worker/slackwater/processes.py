@@ -20,7 +20,7 @@ import structlog
 from slackwater import frames
 from slackwater.errors import LeaseLost
 from slackwater.logging import logger
-from slackwater.runners import CodeEnd, Raised, Returned, Stopped
+from slackwater.runners import CodeEnd, Raised, Returned, Stopped, Unstarted
 from slackwater.sdk import Cancelled, Effects, Run
 from slackwater.task import TaskType
 
@@ -58,17 +58,11 @@ class ProcessRunner:
 
     async def run(self) -> CodeEnd:
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "slackwater.child",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *self._inherit),
-                process_group=0,
-            )
+        try:
+            process = await self._spawn(theirs)
+        except OSError as error:  # no memory, no process, no descriptor left
+            ours.close()
+            return Unstarted(f"{type(error).__name__}: {error}")
         self._pid = process.pid
         if self._killed:
             self.kill()
@@ -85,6 +79,19 @@ class ProcessRunner:
             self._pid = None
             self._writer.close()
         return self._ended(end, code)
+
+    async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        with theirs:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "slackwater.child",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *self._inherit),
+                process_group=0,
+            )
 
     async def _serve(self, reader: asyncio.StreamReader) -> frames.Message | None:
         """Until its last message, or the end of the pipe."""

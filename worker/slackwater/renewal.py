@@ -75,6 +75,7 @@ class Renewal:
         self._stop = asyncio.Event()
         self._links: Links | None = None
         self._watched: dict[Claim, tuple[Watched, list[asyncio.Task[None]]]] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._main, name="slackwater-renewal", daemon=True)
         self.turned_at = clock()
 
@@ -185,8 +186,7 @@ class Renewal:
         evidence = watched.take_evidence()
         sent_at = self._clock()
         try:
-            async with asyncio.timeout(self._figures.answer_seconds):
-                await links.renew_claim(watched.claim, evidence=evidence)
+            await self._answered(links.renew_claim(watched.claim, evidence=evidence))
         except LeaseLost:
             metrics.RENEWALS.labels("refused").inc()
             watched.refuse()
@@ -200,6 +200,26 @@ class Renewal:
         metrics.RENEWALS.labels("held").inc()
         watched.confirm(sent_at)
         return True
+
+    async def _answered(self, asked: Coroutine[Any, Any, None]) -> None:
+        """Its answer within `answer_seconds`. A driver may take long to give a query up; that is not waited for."""
+        task = asyncio.create_task(asked)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._figures.answer_seconds)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        task.cancel()
+        self._given_up.add(task)
+        task.add_done_callback(self._forget_given_up)
+        raise TimeoutError(f"no answer within {self._figures.answer_seconds:g} s")
+
+    def _forget_given_up(self, task: asyncio.Task[None]) -> None:
+        self._given_up.discard(task)
+        if not task.cancelled():
+            task.exception()  # whatever it is, the next renewal asks again
 
     async def _keep_slot(self, watched: Watched, scopes: Any, links: Links) -> None:
         wait, failures = self._spread(self._figures.renew_seconds), 0

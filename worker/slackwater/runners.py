@@ -40,7 +40,14 @@ class Stopped:
     """It ended by cancellation, or was killed because it was asked to stop."""
 
 
-CodeEnd: TypeAlias = Returned | Raised | Stopped
+@dataclass(frozen=True)
+class Unstarted:
+    """The worker could not start it: no doing of the task's."""
+
+    reason: str
+
+
+CodeEnd: TypeAlias = Returned | Raised | Stopped | Unstarted
 
 
 class Runner(Protocol):

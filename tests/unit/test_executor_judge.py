@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.claim import Done, Failed, HandedBack
-from slackwater.executor import judge
+from slackwater.judging import judge
 from slackwater.runners import CodeEnd, Raised, Returned, Stopped, Unstarted
 from slackwater.trust import Ending
 

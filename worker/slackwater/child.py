@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> None:
     bridge = PipeBridge(socket.socket(fileno=descriptor))
     try:
         end = run(bridge)
-    except Exception as error:
+    except Exception as error:  # a module that can't be imported is the task's failure, with its reason
         end = _raised(error)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -22,6 +22,7 @@ from slackwater.backoff import Backoff
 from slackwater.claim import Candidate, ClaimedTask
 from slackwater.errors import SlotsLost, SlotsUnavailable, StoreUnavailable
 from slackwater.logging import logger
+from slackwater.spread import spread
 from slackwater.trust import Clock
 from slackwater.wake import Wake
 
@@ -237,7 +238,7 @@ class Dispatcher:
             if looked is not None and looked.over:
                 self._spawn(self._links.release_token(token, scopes))
                 return
-            await asyncio.sleep(0.5 + random.random() / 2)  # noqa: S311 - spreading load
+            await asyncio.sleep(spread(1.0))
 
     def _rebuild(self) -> None:
         if self._rebuilding is None or self._rebuilding.done():
@@ -263,7 +264,7 @@ class Dispatcher:
         if self._paused is not None:
             self._pauses += 1  # once a round, however many of its claims met the same fault
             window = min(1.0, self._poll_seconds) * 2.0 ** min(self._pauses - 1, 10)
-            return min(window, LONGEST_PAUSE_SECONDS) * (0.5 + random.random() / 2)  # noqa: S311 - spreading load
+            return spread(min(window, LONGEST_PAUSE_SECONDS))
         now = self._clock()
         again = self._backoff.next_at(now)
         return self._poll_seconds if again is None else min(self._poll_seconds, again - now)

@@ -7,7 +7,6 @@ final: it raises LeaseLost and ends the execution. Once the run is over, effects
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ from slackwater import limits
 from slackwater.claim import Claim, Submission
 from slackwater.errors import InvalidInput, LeaseLost, StoreUnavailable
 from slackwater.logging import logger
+from slackwater.spread import spread
 from slackwater.trust import Clock, Watched
 
 log = logger("slackwater.effects")
@@ -138,7 +138,7 @@ class ClaimEffects:
                 return await write()
             except (StoreUnavailable, TimeoutError) as error:
                 log.warning("write without answer", cause=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(wait * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+            await asyncio.sleep(spread(wait))
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     async def _answered(self, write: Callable[[], Awaitable[T]]) -> T:

@@ -15,16 +15,18 @@ from typing import Any, Protocol
 
 import structlog
 
-from slackwater import limits, metrics
+from slackwater import metrics
 from slackwater.claim import Claim, ClaimedTask, Done, Failed, HandedBack, Outcome
 from slackwater.effects import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, ClaimEffects, Writes
 from slackwater.errors import InvalidInput, LeaseLost, StoreUnavailable
+from slackwater.judging import judge
 from slackwater.logging import logger, user_hash
 from slackwater.processes import ProcessRunner
 from slackwater.renewal import Renewal
 from slackwater.retry import NEVER, Failure, RetryDecision
-from slackwater.runners import CodeEnd, CoroutineRunner, Raised, Returned, Runner, Stopped, ThreadRunner, Unstarted
+from slackwater.runners import CodeEnd, CoroutineRunner, Runner, Stopped, ThreadRunner, Unstarted
 from slackwater.sdk import Run
+from slackwater.spread import spread
 from slackwater.task import Kind, TaskType
 from slackwater.trust import Clock, Ending
 
@@ -60,23 +62,6 @@ class Surroundings:
     inherit: Sequence[int]
     on_stubborn: Callable[[], None]
     drain_deadline: Callable[[], float | None]
-
-
-def judge(ending: Ending | None, code: CodeEnd) -> Outcome | None:
-    """What the run amounts to; None: its claim is lost, and so is whatever it did. Pure."""
-    if ending is Ending.LEASE_LOST or (isinstance(code, Raised) and code.lease_lost):
-        return None
-    if isinstance(code, Returned):
-        return Done(code.value)  # it was asked to stop and ended well before it did: its work is paid for
-    if isinstance(code, Unstarted):
-        return HandedBack("NotStarted", started=False)
-    if ending is Ending.HARD_TIMEOUT:
-        return Failed("HardTimeout", "ran longer than its type's hard time-out")
-    if ending is not None:
-        return HandedBack(ending.value, started=True)
-    if isinstance(code, Stopped):
-        return Failed("Cancelled", "the task's own code cancelled itself")
-    return Failed(code.error_type, limits.clean_error_text(code.message), code.retry_after)
 
 
 class Execution:
@@ -240,7 +225,7 @@ class Execution:
                 continue
             except (StoreUnavailable, TimeoutError) as error:
                 log.warning("finish without answer", cause=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(wait * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+            await asyncio.sleep(spread(wait))
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         return self._report(outcome, retry, state)
 
@@ -272,7 +257,7 @@ class Execution:
         failure = Failure(outcome.error_type, outcome.message, self.claimed.attempts + 1, outcome.retry_after)
         try:
             return self._declared.retry(failure, random.random)
-        except Exception as error:
+        except Exception as error:  # the author's fault must not keep the task running for ever
             log.error("retry policy raised", cause=f"{type(error).__name__}: {error}")
             return NEVER
 
@@ -280,7 +265,7 @@ class Execution:
         self._watched.giving_back = True
         try:
             await self._around.writes.release(self.claimed.claim, self._scopes)
-        except Exception as error:
+        except Exception as error:  # it changes no outcome, and expiry heals it (R-SLOT-11)
             log.warning("slots not given back", cause=f"{type(error).__name__}: {error}")
 
     def _deadline(self) -> float | None:

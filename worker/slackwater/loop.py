@@ -24,6 +24,7 @@ from slackwater.executor import Execution, Surroundings
 from slackwater.health import Pulse
 from slackwater.logging import logger, write_now
 from slackwater.shutdown import Drain, ExitCode, Situation, Standing, Verdict, decide
+from slackwater.spread import spread
 from slackwater.task import Registry
 from slackwater.trust import Clock, Ending
 from slackwater.wake import Wake, for_ever
@@ -147,9 +148,9 @@ class Worker:
             try:
                 self._take_in(await self._links.register())
                 recovered = await self._links.recover_predecessors()
-            except Exception as error:
+            except Exception as error:  # a store that isn't there yet
                 log.warning("not registered yet", cause=f"{type(error).__name__}: {error}")
-                await self._change(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+                await self._change(spread(pause))
                 pause = min(2 * pause, 10.0)
                 continue
             self._pulse.registered = True
@@ -215,7 +216,7 @@ class Worker:
                     await asyncio.wrap_future(written)
                 if code is not ExitCode.STUBBORN:  # stubborn code still runs: only a witness of its death ends it
                     await self._links.end(reason)
-        except Exception as error:
+        except Exception as error:  # its heartbeat stops, which says the same
             log.warning("end not written", cause=f"{type(error).__name__}: {error}")
 
     # ---- side tasks
@@ -237,7 +238,7 @@ class Worker:
         while True:
             try:
                 await dispatcher.run()
-            except Exception as error:
+            except Exception as error:  # a fault of ours: said, and tried again
                 log.error("claiming broke", exc_info=error)
                 await asyncio.sleep(1.0)
 
@@ -264,7 +265,7 @@ class Worker:
     async def _sweep_pause(self) -> None:
         """Whoever swept goes on at the sweeps' own pace; the others look half as often, and well within its gap."""
         seconds = self._sweep_seconds * (1 if self._sweeping else 2)
-        await asyncio.sleep(seconds * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+        await asyncio.sleep(spread(seconds))
 
     def _take_in(self, seen: Standing) -> None:
         before = self._drain

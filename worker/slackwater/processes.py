@@ -128,7 +128,7 @@ class ProcessRunner:
             reply["error"] = {"type": "Cancelled", "message": ""}
         except LeaseLost as error:
             reply["error"] = {"type": "LeaseLost", "message": str(error)}
-        except Exception as error:
+        except Exception as error:  # the task's code raises it, there
             reply["error"] = {"type": type(error).__name__, "message": str(error)}
         self._send(reply)
 

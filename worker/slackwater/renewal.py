@@ -23,6 +23,7 @@ from slackwater import metrics
 from slackwater.claim import Claim
 from slackwater.errors import LeaseLost
 from slackwater.logging import logger
+from slackwater.spread import spread
 from slackwater.trust import Clock, Ending, Watched
 
 log = logger("slackwater.renewal")
@@ -191,7 +192,7 @@ class Renewal:
             metrics.RENEWALS.labels("refused").inc()
             watched.refuse()
             return None
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is no answer (rule 4)
             metrics.RENEWALS.labels("no_answer").inc()
             if evidence:
                 watched.show()
@@ -234,7 +235,7 @@ class Renewal:
         try:
             async with asyncio.timeout(self._figures.slot_answer_seconds):
                 answer = await links.renew_slot(watched.claim, scopes)
-        except Exception as error:
+        except Exception as error:  # no fault of Redis ends an execution
             metrics.SLOT_RENEWALS.labels("no_answer").inc()
             self._log(watched).warning("slot renewal without answer", cause=f"{type(error).__name__}: {error}")
             await self._doubt(watched, links, since=watched.slot_confirmed_at)
@@ -261,13 +262,13 @@ class Renewal:
             return
         try:
             await links.raise_generation(reason)
-        except Exception as error:
+        except Exception as error:  # the next renewal of the slot tries again
             self._log(watched).warning("generation not raised", cause=f"{type(error).__name__}: {error}")
 
     def _next(self, failures: int) -> float:
         if failures == 0:
             return self._spread(self._figures.renew_seconds)
-        return self._figures.retry_seconds(failures) * (0.5 + random.random() / 2)  # noqa: S311 - spreading load
+        return spread(self._figures.retry_seconds(failures))
 
     def _spread(self, seconds: float) -> float:
         """Never later than asked, at most a tenth earlier: claims made together drift apart."""

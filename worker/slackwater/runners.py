@@ -88,7 +88,7 @@ class CoroutineRunner:
             return Returned(await self._declared.function(self._context, self._payload))
         except (asyncio.CancelledError, Cancelled):
             return Stopped()
-        except BaseException as error:
+        except BaseException as error:  # see the module's rule
             return raised(error)
 
     def stop(self) -> None:
@@ -155,7 +155,7 @@ class ThreadRunner:
             return Returned(self._function(self._context, self._payload))
         except Cancelled:
             return Stopped()
-        except BaseException as error:
+        except BaseException as error:  # see the module's rule
             return raised(error)
 
     def stop(self) -> None:

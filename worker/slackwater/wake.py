@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Awaitable, Callable, Mapping
 
 import psycopg
 
 from slackwater.logging import logger
+from slackwater.spread import spread
 
 log = logger("slackwater.wake")
 LONGEST_PAUSE_SECONDS = 10.0
@@ -36,7 +36,7 @@ async def for_ever(work: Callable[[], Awaitable[None]], pause: Callable[[], Awai
     while True:
         try:
             await work()
-        except Exception as error:
+        except Exception as error:  # see above
             log.warning("side task failed", work=work.__name__, cause=f"{type(error).__name__}: {error}")
         await pause()
 
@@ -59,5 +59,5 @@ async def listen(url: str, handlers: Mapping[str, Callable[[str], None]]) -> Non
                     handlers[told.channel](told.payload)
         except (psycopg.Error, OSError) as error:
             log.warning("listening interrupted", cause=f"{type(error).__name__}: {error}")
-        await asyncio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading load
+        await asyncio.sleep(spread(pause))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

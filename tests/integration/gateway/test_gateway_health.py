@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from slackwater.gateway import inputs
 from slackwater.gateway.probes import postgres_fault
 from slackwater.policy import Policy
 from slackwater.store import Store
@@ -133,3 +134,12 @@ async def test_a_fault_in_a_statement_keeps_the_payload_out_of_the_log(
             await connection.execute(sql("SELECT CAST(:payload AS int), 'x'"), {"payload": "very-private"})
     # What the driver itself says may quote the value; the statement's list of parameters must not add to it.
     assert "[parameters" not in str(failed.value)
+
+
+async def test_the_description_tells_of_the_bodies_and_their_limits(app: FastAPI) -> None:
+    async with client_of(app, None) as client:
+        document = (await client.get("/openapi.json")).json()
+    body = document["paths"]["/api/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["type", "payload"]
+    assert body["properties"]["priority"]["maximum"] == 10
+    assert set(body["properties"]) == inputs.FIELDS

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from slackwater.errors import SettingsError
 from slackwater.gateway.server import run
@@ -70,7 +71,7 @@ async def gateway(env: dict[str, str]) -> AsyncIterator[tuple[asyncio.subprocess
 
 async def test_sigterm_ends_it_in_order(store: Store, postgres_url: str, redis_url: str) -> None:
     async with (
-        gateway(environment(postgres_url, redis_url)) as (process, url),
+        gateway(environment(postgres_url.replace("postgresql:", "postgresql+psycopg:"), redis_url)) as (process, url),
         httpx.AsyncClient(headers=HEADERS, timeout=20) as client,
     ):
         task_id = (await client.post(f"{url}/api/tasks", json=TASK)).json()["id"]
@@ -82,6 +83,9 @@ async def test_sigterm_ends_it_in_order(store: Store, postgres_url: str, redis_u
             async with asyncio.timeout(5):
                 while (await client.get(f"{url}/readyz")).status_code == 200:
                     pass
+            async with store.transaction() as connection:  # and it took its share of the sweeps
+                swept = text("SELECT bool_and(last > '-infinity') FROM slackwater.sweep")
+                assert (await connection.execute(swept)).scalar_one()
             # Not ready any more, but still serving until load balancers have noticed.
             assert (await client.post(f"{url}/api/tasks", json=TASK)).status_code == 202
             process.send_signal(signal.SIGTERM)  # waits no longer

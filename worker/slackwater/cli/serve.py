@@ -22,9 +22,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Serve the HTTP API until SIGTERM."""
         from slackwater.gateway.server import run
-        from slackwater.logging import configure
 
-        configure()
         run(host, port)
 
     @app.command()

@@ -49,7 +49,7 @@ def create_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await listening
 
-    app = FastAPI(title="Slackwater", version=version("slackwater"), lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="Slackwater", version=version("slackwater"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = gateway
     for router in (stream.router, tasks.router, admin.router, health.router):
         app.include_router(router)

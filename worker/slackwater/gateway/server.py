@@ -16,9 +16,13 @@ from slackwater.gateway.app import create_app
 from slackwater.gateway.auth import Tokens
 from slackwater.gateway.context import Gateway
 from slackwater.gateway.settings import GatewaySettings
+from slackwater.gateway.sweeping import sweep_forever
+from slackwater.logging import configure
 from slackwater.redis_client import redis_client
 from slackwater.settings import Constants, StoreSettings, load
+from slackwater.slots import Slots
 from slackwater.store import Store
+from slackwater.store.url import plain_url
 
 
 class Server(uvicorn.Server):
@@ -54,7 +58,17 @@ async def _serve(host: str, port: int, settings: GatewaySettings, servers: Store
     constants, url = load(Constants), servers.database_url.get_secret_value()
     store = Store.connect(url, constants=constants, pool_size=settings.pool_size)
     slots = redis_client(servers.redis_url.get_secret_value(), constants)
-    app = create_app(settings=settings, store=store, slots=slots, tokens=tokens, listen_url=servers.listen_url)
+    configure(level=settings.log_level)
+    app = create_app(
+        settings=settings, store=store, slots=slots, tokens=tokens, listen_url=plain_url(servers.listen_url)
+    )
+    sweeping = asyncio.create_task(
+        sweep_forever(
+            store,
+            Slots(slots, prefix=servers.slot_prefix, constants=constants),
+            seconds=settings.sweep_seconds,
+        )
+    )
     config = uvicorn.Config(
         app,
         host=host,
@@ -67,5 +81,7 @@ async def _serve(host: str, port: int, settings: GatewaySettings, servers: Store
     try:
         await Server(config, app.state.gateway, asyncio.get_running_loop()).serve()
     finally:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
         await slots.aclose()
         await store.close()

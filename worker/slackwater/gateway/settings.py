@@ -31,6 +31,8 @@ class GatewaySettings(BaseSettings):
     max_streams: Annotated[int, Field(ge=1, le=100_000)] = 1000
     probe_seconds: Seconds = 1
     """Redis is asked at most this often whether it is there."""
+    sweep_seconds: Seconds = 2.5
+    log_level: str = Field(default="INFO", validation_alias=f"{PREFIX}LOG_LEVEL")
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
     """After SIGTERM: not ready, but still serving, until load balancers have noticed."""
     shutdown_seconds: Annotated[int, Field(ge=1, le=600)] = 20

@@ -11,7 +11,7 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, Response
 
 from slackwater.admission import estimated_wait
-from slackwater.gateway import inputs, responses
+from slackwater.gateway import described, inputs, responses
 from slackwater.gateway.auth import Caller
 from slackwater.gateway.context import TheCaller, TheGateway
 from slackwater.gateway.refusals import admit, detail_of, refuse
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 _PRIVATE = ("worker_id", "lease_until", "user_id", "epoch")
 
 
-@router.post("", status_code=202)
+@router.post("", status_code=202, openapi_extra=described.TASK)
 async def submit(request: Request, gateway: TheGateway, caller: TheCaller) -> Response:
     """Accept one task: 202, or 200 with the first one when its Idempotency-Key is known."""
     batch = await admit(gateway, [await inputs.read_task(request, caller.user)])
@@ -32,7 +32,7 @@ async def submit(request: Request, gateway: TheGateway, caller: TheCaller) -> Re
     return JSONResponse(_accepted(batch.accepted[0]), 200 if batch.accepted[0].replayed else 202)
 
 
-@router.post("/batch", status_code=202)
+@router.post("/batch", status_code=202, openapi_extra=described.BATCH)
 async def submit_batch(request: Request, gateway: TheGateway, caller: TheCaller) -> Response:
     """Accept several in order. If room ends in the middle, those before stay and `refused` says where and why."""
     wanted = await inputs.read_batch(request, caller.user)

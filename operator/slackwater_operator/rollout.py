@@ -113,17 +113,19 @@ def tally(spec: PoolSpec, chosen: Revisions, views: Iterable[Look], now: datetim
     for view in views:
         if view.standing is Standing.ACTIVE:
             found.active.append(view)
-        if (view.standing is Standing.DRAINING and view.cause == Cause.ROLLOUT) or _still_ends(view):
+        if view.cause == Cause.ROLLOUT and _takes_room(view):
             found.rolling_out += 1
         if _recallable(view):
             found.recallable.append(view)
     return found
 
 
-def _still_ends(view: Look) -> bool:
-    """Deleted, and its container still runs; one stuck on a dead node or a foreign finalizer holds up nobody."""
-    ending = view.standing is Standing.TERMINATING and view.pod.running and view.reachable
-    return ending and view.cause == Cause.ROLLOUT
+def _takes_room(view: Look) -> bool:
+    """Of a rollout's draining pods: what is condemned or deleted counts only while its container runs, so that one
+    stuck on a dead node or behind a foreign finalizer holds up nobody."""
+    if view.standing is Standing.TERMINATING or (view.standing is Standing.DRAINING and view.condemned):
+        return view.pod.running and view.reachable
+    return view.standing is Standing.DRAINING
 
 
 def _recallable(view: Look) -> bool:

@@ -42,6 +42,9 @@ def content(image: str) -> dict[str, Any]:
     return {"template": {"spec": {"containers": [{"name": "worker", "image": image}]}}, "queues": ["q"]}
 
 
+NOT_CONDEMNED = Cordon(0, "", "", START)
+
+
 class Broken(AssertionError):
     """A promise was broken."""
 
@@ -121,7 +124,9 @@ class Simulation:
     def rolling_out(self) -> int:
         """Pods that drain for a rollout and whose container still is somewhere."""
         return sum(
-            self.standing(pod) is Standing.DRAINING and (pod.cause or self.cordons[pod.uid].cause) == Cause.ROLLOUT
+            self.standing(pod) is Standing.DRAINING
+            and (pod.cause or self.cordons[pod.uid].cause) == Cause.ROLLOUT
+            and (pod.running or not self.cordons.get(pod.uid, NOT_CONDEMNED).condemned)
             for pod in self.pods.values()
         )
 

@@ -62,20 +62,33 @@ _CLAIM = sql(
         claimed_at = clock_timestamp(), active_at = clock_timestamp(),
         lease_until = clock_timestamp() + make_interval(secs => :lease)
     FROM target WHERE k.task_id = target.task_id
-    RETURNING k.task_id, k.epoch, k.lease_until
+    RETURNING k.epoch
     """,
     {"timeline": TIMELINE},
     read_at=INSTANT,
 )
-_START = sql("""
-    UPDATE {s}.task SET started_at = clock_timestamp() WHERE id = :task_id AND started_at IS NULL
-""")
-_READ = sql("""
+_RUNNING = """
     SELECT k.task_id, k.epoch, k.token, k.worker_id, k.type, k.queue, k.user_id, k.channel, k.lease_until,
            t.payload, t.checkpoint, t.attempts, t.interruptions, t.trace_id, t.settlement
     FROM {s}.claim k JOIN {s}.task t ON t.id = k.task_id
     WHERE k.task_id = :task_id AND k.state = 'running' AND k.token = :token
-""")
+"""
+# In a statement after the claim's, so that the event's number is the next one.
+_START = sql(
+    """
+    WITH begun AS (
+        UPDATE {s}.task SET started_at = clock_timestamp() WHERE id = :task_id AND started_at IS NULL
+    ), stored AS (
+        -- Notifies nobody: that takes a lock of the whole cluster at commit, and streams look by themselves.
+        INSERT INTO {s}.event (task_id, seq, epoch, counter, kind)
+        SELECT :task_id, coalesce(max(seq), 0) + 1, :epoch, :counter, 'started'
+        FROM {s}.event WHERE task_id = :task_id
+    )
+    {read}
+""",
+    {"read": _RUNNING},
+)
+_READ = sql(_RUNNING)
 _TOO_LATE = sql(
     "SELECT clock_timestamp() NOT BETWEEN :read_at AND :read_at + make_interval(secs => :window)", read_at=INSTANT
 )
@@ -132,17 +145,8 @@ async def claim(
         taken = (await connection.execute(_CLAIM, values)).one_or_none()
         if taken is None:
             return None
-        await connection.execute(_START, {"task_id": candidate.task_id})
-        await events.add(
-            connection,
-            candidate.task_id,
-            epoch=taken.epoch,
-            counter=events.STARTED,
-            kind="started",
-            data={},
-            tell=False,  # a notification takes a lock of the whole cluster at commit; streams look by themselves
-        )
-        return _claimed((await connection.execute(_READ, values)).one())
+        started = values | {"epoch": taken.epoch, "counter": events.STARTED}
+        return _claimed((await connection.execute(_START, started)).one())
 
 
 async def find_token(store: Store, candidate: Candidate, token: UUID) -> Found:

@@ -25,41 +25,40 @@ _FACTS = sql("""
            EXISTS (SELECT FROM {s}.submission u WHERE u.task_id = t.id AND u.outcome IS NULL) AS open
     FROM {s}.task t WHERE t.id = :task_id FOR NO KEY UPDATE OF t
 """)
-_CLAIM = sql("""
-    UPDATE {s}.claim SET
-        state = :state, token = NULL, lease_until = NULL,
-        old_token = CASE WHEN :fenced AND lease_until > clock_timestamp() THEN token ELSE old_token END,
-        claimable_from = CASE
-            WHEN :fenced AND lease_until > clock_timestamp() THEN lease_until
-            ELSE greatest(CASE WHEN state = 'running' THEN '-infinity' ELSE claimable_from END,
-                          clock_timestamp() + make_interval(secs => :delay)) END
-    WHERE task_id = :task_id AND epoch = :epoch
-    RETURNING claimable_from
+_SETTLE = sql("""
+    WITH k AS (
+        UPDATE {s}.claim SET
+            state = :state, token = NULL, lease_until = NULL,
+            old_token = CASE WHEN :fenced AND lease_until > clock_timestamp() THEN token ELSE old_token END,
+            claimable_from = CASE
+                WHEN :fenced AND lease_until > clock_timestamp() THEN lease_until
+                ELSE greatest(CASE WHEN state = 'running' THEN '-infinity' ELSE claimable_from END,
+                              clock_timestamp() + make_interval(secs => :delay)) END
+        WHERE task_id = :task_id AND epoch = :epoch
+        RETURNING claimable_from
+    ), t AS (
+        UPDATE {s}.task SET
+            attempts = attempts + :attempts,
+            interruptions = CASE WHEN :interruptions < 0 THEN 0 ELSE interruptions + :interruptions END,
+            checkpoint = CASE WHEN :keep_checkpoint THEN checkpoint ELSE CAST(:checkpoint AS jsonb) END,
+            result = CASE WHEN :state = 'done' THEN CAST(:result AS jsonb) ELSE result END,
+            error_info = CASE WHEN :state = 'done' THEN NULL WHEN CAST(:error AS jsonb) IS NULL THEN error_info
+                         ELSE CAST(:error AS jsonb) END,
+            pending_since = CASE WHEN :state = 'queued' THEN clock_timestamp() ELSE pending_since END,
+            finished_at = CASE WHEN :ended THEN clock_timestamp() END
+        FROM k WHERE id = :task_id
+    ), money AS (
+        UPDATE {s}.settlement SET
+            charged = CASE WHEN :charge THEN reserved END, refunded = CASE WHEN NOT :charge THEN reserved END,
+            settled_at = clock_timestamp()
+        FROM k WHERE :ended AND task_id = :task_id AND n = :n AND charged IS NULL AND refunded IS NULL
+    )
+    SELECT claimable_from FROM k
 """)
-_TASK = sql("""
-    UPDATE {s}.task SET
-        attempts = attempts + :attempts,
-        interruptions = CASE WHEN :interruptions < 0 THEN 0 ELSE interruptions + :interruptions END,
-        checkpoint = CASE WHEN :keep_checkpoint THEN checkpoint ELSE CAST(:checkpoint AS jsonb) END,
-        result = CASE WHEN :state = 'done' THEN CAST(:result AS jsonb) ELSE result END,
-        error_info = CASE WHEN :state = 'done' THEN NULL WHEN CAST(:error AS jsonb) IS NULL THEN error_info
-                     ELSE CAST(:error AS jsonb) END,
-        pending_since = CASE WHEN :state = 'queued' THEN clock_timestamp() ELSE pending_since END,
-        finished_at = CASE WHEN :ended THEN clock_timestamp() END
-    WHERE id = :task_id
-""")
-_CHARGE = sql("""
-    UPDATE {s}.settlement SET charged = reserved, settled_at = clock_timestamp()
-    WHERE task_id = :task_id AND n = :n AND charged IS NULL AND refunded IS NULL
-""")
-_REFUND = sql("""
-    UPDATE {s}.settlement SET refunded = reserved, settled_at = clock_timestamp()
-    WHERE task_id = :task_id AND n = :n AND charged IS NULL AND refunded IS NULL
-""")
-_TELL_QUEUE = sql("SELECT pg_notify(:channel, :queue)")
-_TELL_POOL = sql("""
-    SELECT pg_notify(:channel, w.pool_uid) FROM {s}.worker w JOIN {s}.cordon c ON c.pod_uid = w.pod_uid
-    WHERE w.id = :worker_id AND c.since IS NOT NULL
+_TELL = sql("""
+    SELECT CASE WHEN CAST(:queue AS text) IS NOT NULL THEN pg_notify(:wake, :queue) END,
+           (SELECT pg_notify(:pool, w.pool_uid) FROM {s}.worker w JOIN {s}.cordon c ON c.pod_uid = w.pod_uid
+            WHERE w.id = :worker_id AND c.since IS NOT NULL)
 """)
 
 
@@ -112,31 +111,24 @@ async def settle(connection: AsyncConnection, task_id: UUID, epoch: int, verdict
     Done is charged; failed is refunded; cancelled is charged if anything was submitted, else refunded. The caller adds
     the event and tells queue and pool (`tell`).
     """
+    charge = verdict.state is TaskState.DONE or (verdict.state is TaskState.CANCELLED and known.submitted)
     values = {
         "task_id": task_id,
         "epoch": epoch,
+        "n": known.settlement,
         "state": verdict.state.value,
+        "ended": verdict.ended,
+        "charge": charge,
         "fenced": verdict.fenced,
         "delay": verdict.delay_seconds,
+        "attempts": verdict.attempts,
+        "interruptions": verdict.interruptions,
+        "keep_checkpoint": verdict.checkpoint is None,
+        "checkpoint": as_json(verdict.checkpoint),
+        "result": as_json(verdict.result),
+        "error": None if verdict.error is None else as_json(verdict.error),
     }
-    claimable_from: datetime = (await connection.execute(_CLAIM, values)).scalar_one()
-    await connection.execute(
-        _TASK,
-        {
-            "task_id": task_id,
-            "state": verdict.state.value,
-            "ended": verdict.ended,
-            "attempts": verdict.attempts,
-            "interruptions": verdict.interruptions,
-            "keep_checkpoint": verdict.checkpoint is None,
-            "checkpoint": as_json(verdict.checkpoint),
-            "result": as_json(verdict.result),
-            "error": None if verdict.error is None else as_json(verdict.error),
-        },
-    )
-    if verdict.ended:
-        charge = verdict.state is TaskState.DONE or (verdict.state is TaskState.CANCELLED and known.submitted)
-        await connection.execute(_CHARGE if charge else _REFUND, {"task_id": task_id, "n": known.settlement})
+    claimable_from: datetime = (await connection.execute(_SETTLE, values)).scalar_one()
     return claimable_from
 
 
@@ -145,7 +137,6 @@ async def tell(connection: AsyncConnection, *, queue: str | None, worker_id: str
 
     Not at every end: notifying takes a lock of the whole database cluster at commit.
     """
-    if queue is not None:
-        await connection.execute(_TELL_QUEUE, {"channel": WAKE_CHANNEL, "queue": queue})
-    if worker_id is not None:
-        await connection.execute(_TELL_POOL, {"channel": POOL_CHANNEL, "worker_id": worker_id})
+    if queue is not None or worker_id is not None:
+        values = {"wake": WAKE_CHANNEL, "queue": queue, "pool": POOL_CHANNEL, "worker_id": worker_id}
+        await connection.execute(_TELL, values)

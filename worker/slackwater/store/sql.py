@@ -22,7 +22,7 @@ def sql(statement: str, parts: Mapping[str, str] | None = None, **types: TypeEng
 
     `types` are for bound values whose type can't be left to guessing.
     """
-    for name, part in {"s": SCHEMA, **(parts or {})}.items():
+    for name, part in {**(parts or {}), "s": SCHEMA}.items():
         statement = statement.replace("{" + name + "}", part)
     clause = text(statement)
     return clause.bindparams(*(bindparam(name, type_=kind) for name, kind in types.items())) if types else clause

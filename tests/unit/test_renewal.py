@@ -83,9 +83,13 @@ class Scripted:
 class Rig:
     def __init__(self) -> None:
         self.links = Scripted()
-        self.renewal = Renewal(self.links.connect, FIGURES)
+        self.leap = 0.0
+        self.renewal = Renewal(self.links.connect, FIGURES, clock=self.now)
         self.endings: list[Ending] = []
         self.ended = asyncio.Event()
+
+    def now(self) -> float:
+        return time.monotonic() + self.leap
 
     def watch(self, claim: Claim = CLAIM, *, silence_seconds: float = 60.0) -> Watched:
         loop = asyncio.get_running_loop()
@@ -94,9 +98,7 @@ class Rig:
             self.endings.append(ending)
             loop.call_soon_threadsafe(self.ended.set)
 
-        return self.renewal.watch(
-            claim, "scopes", sent_at=time.monotonic(), silence_seconds=silence_seconds, on_end=on_end
-        )
+        return self.renewal.watch(claim, "scopes", sent_at=self.now(), silence_seconds=silence_seconds, on_end=on_end)
 
     async def wait_ended(self) -> list[Ending]:
         await asyncio.wait_for(self.ended.wait(), 5)
@@ -187,6 +189,25 @@ async def test_silence_ends_the_execution_at_its_types_limit(rig: Rig) -> None:
     rig.watch(silence_seconds=0.4)
     assert await rig.wait_ended() == [Ending.SILENCE]
     assert time.monotonic() - began >= 0.4
+
+
+async def test_a_pause_of_the_process_itself_is_not_the_stores_silence(rig: Rig) -> None:
+    """SIGSTOP for longer than `silence`: one renewal gets its chance before anybody is judged."""
+    watched = rig.watch(silence_seconds=5.0)
+    await rig.links.until(lambda: len(rig.links.claims) >= 1)
+    rig.leap = 30.0
+    seen = len(rig.links.claims)
+    await rig.links.until(lambda: len(rig.links.claims) >= seen + 2)
+    assert rig.endings == []
+    assert watched.trusted
+
+
+async def test_silence_that_goes_on_after_a_pause_ends_the_execution(rig: Rig) -> None:
+    rig.watch(silence_seconds=5.0)
+    await rig.links.until(lambda: len(rig.links.claims) >= 1)
+    rig.links.claim_answer = StoreUnavailable("away")
+    rig.leap = 30.0
+    assert await rig.wait_ended() == [Ending.SILENCE]
 
 
 async def test_evidence_goes_with_one_renewal_and_is_kept_when_that_had_no_answer(rig: Rig) -> None:

@@ -260,6 +260,7 @@ class Worker:
             await asyncio.wait_for(self._beat_wanted.wait(), 1.0 if self._drain.held else max(0.0, seconds - 1.0))
 
     async def _sweep(self) -> None:
+        self._sweeping = False  # also if this one has no answer
         self._sweeping = await self._links.sweep()
 
     async def _sweep_pause(self) -> None:

@@ -53,7 +53,9 @@ def stage(harness: Any) -> Iterator[Stage]:
         kube = Kube(Access(harness.kubeconfig))
         reach = Inside(kube)
     install(kube, Screen(), "tests/e2e/manifests")
-    yield Stage(kube, Gateway(reach), Provider(reach), StoreView(reach))
+    gateway = Gateway(reach)
+    yield Stage(kube, gateway, Provider(reach), StoreView(reach))
+    gateway.close()
     reach.close()
 
 

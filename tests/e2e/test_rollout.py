@@ -46,7 +46,9 @@ def test_while_a_rollout_waits_the_status_says_for_whom_since_when_and_until_whe
     assert name in message
     wide = pool.stage.kube.kubectl("get", "wp", pool.name, "-o", "wide")
     described = pool.stage.kube.kubectl("describe", "wp", pool.name)
-    assert "Draining" in wide
+    assert "WaitingForDrain" in wide
+    assert name in wide
+    assert draining["deadline"] in wide
     assert name in described
     assert draining["deadline"] in described
     pool.wait_ended()
@@ -66,7 +68,7 @@ def test_c05_a_task_that_fails_while_its_pod_drains_ends_failed_and_frees_its_sl
         pool.until_settled(1)
     assert record.deleted_busy == []
     shown = pool.stage.gateway.task(task)
-    assert shown["error_info"]["error_type"] == "RuntimeError"
+    assert shown["error"]["error_type"] == "RuntimeError"
     pool_uid = pool.body["metadata"]["uid"]
     until("its slot free", 20, lambda: not any(n for k, n in pool.stage.store.slots().items() if pool_uid in k))
 

@@ -20,11 +20,12 @@ CUSTOM_COMMAND = ["/opt/slackwater/bin/slackwater", "worker"]
 def follow_log(pool: PoolUnderTest, pod: str, into: Path) -> subprocess.Popen[bytes]:
     access = pool.stage.kube.access
     context = ["--context", access.context] if access.context else []
-    return subprocess.Popen(
-        [KUBECTL, "--kubeconfig", access.kubeconfig, *context, "-n", pool.stage.kube.namespace, "logs", "-f", pod],
-        stdout=into.open("wb"),
-        stderr=subprocess.DEVNULL,
-    )
+    with into.open("wb") as log:
+        return subprocess.Popen(
+            [KUBECTL, "--kubeconfig", access.kubeconfig, *context, "-n", pool.stage.kube.namespace, "logs", "-f", pod],
+            stdout=log,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @pytest.mark.parametrize("command", [None, CUSTOM_COMMAND], ids=["default entrypoint", "custom command"])

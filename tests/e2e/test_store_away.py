@@ -21,7 +21,7 @@ def test_without_its_store_the_operator_deletes_nothing_and_goes_on_when_it_is_b
         pool.until_condition("StoreReachable", lambda c: c.get("status") == "False", 60)
         pool.set_image(V2)
         pool.patch(replicas=1)
-        with pool.watched() as record:
+        with pool.watched(leases=False) as record:
             until(
                 "the new generation seen without the store",
                 60,
@@ -38,6 +38,5 @@ def test_without_its_store_the_operator_deletes_nothing_and_goes_on_when_it_is_b
 
 def cut_all_sessions(pool: PoolUnderTest) -> None:
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename IS NOT NULL"
-    pool.stage.kube.kubectl(
-        "exec", "deployment/postgres", "--", "psql", "-h", "127.0.0.1", "-U", "slackwater", "-c", sql, "slackwater"
-    )
+    psql = ["psql", "-h", "127.0.0.1", "-U", "slackwater", "-c", sql, "slackwater"]
+    pool.stage.kube.kubectl("exec", "deployment/postgres", "--", "env", "PGPASSWORD=slackwater", *psql)

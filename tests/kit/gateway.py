@@ -17,6 +17,9 @@ class Gateway:
         self._reach, self._service = reach, service
         self._http = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10, trust_env=False)
 
+    def close(self) -> None:
+        self._http.close()
+
     def call(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         host, port = self._reach.address(self._service)
         return self._http.request(method, f"http://{host}:{port}{path}", **kwargs)

@@ -137,8 +137,9 @@ class PoolUnderTest:
     def runs_of(self, task: str) -> list[Run]:
         return [r for r in self.verdict().runs if r.task == task]
 
-    def watched(self) -> Watcher:
-        return Watcher(self.stage.kube, self.stage.store, self.selector)
+    def watched(self, *, leases: bool = True) -> Watcher:
+        """`leases=False` where the store is away and can't be asked who holds what."""
+        return Watcher(self.stage.kube, self.stage.store if leases else None, self.selector)
 
     def until_condition(self, kind: str, matches: Callable[[Object], bool], seconds: float) -> Object:
         def ask() -> Object | None:

@@ -9,10 +9,11 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from slackwater.claim import Candidate, Declaration, Ground, OnInterrupt
+from slackwater.claim import Candidate, Declaration, Ground, OnInterrupt, TaskState
 from slackwater.errors import LeaseLost
 from slackwater.schema import POOL_CHANNEL, WAKE_CHANNEL
 from slackwater.store import claiming, recovery, registration, submissions, writing
+from slackwater.store.settling import Verdict, facts, settle
 from tests.integration.world import World
 
 FAIL, REQUEUE, HOLD = (
@@ -76,6 +77,22 @@ async def test_a_fenced_task_is_claimable_only_after_the_lease_that_its_executio
     await world.sql("UPDATE slackwater.claim SET claimable_from = clock_timestamp() - interval '1 ms'")
     assert await world.try_claim(claim.task_id, "w2") is not None
     assert (await world.row(claim.task_id))["old_token"] is None
+
+
+async def test_a_fenced_task_that_is_ended_while_it_waits_keeps_the_old_execution_in_mind(world: World) -> None:
+    """Else a retry could be claimed, and its slot given away, while the fenced execution still acts."""
+    await world.worker()
+    claim = await world.running()
+    seen = await world.seen(claim)
+    await registration.cordon(world.store, "pod1", origin="operator", cause="Spot", deadline_seconds=-20)
+    await recovery.take_away(world.store, seen, Ground.DEADLINE)
+
+    async with world.store.transaction() as connection:
+        known = await facts(connection, claim.task_id)
+        await settle(connection, claim.task_id, claim.epoch, Verdict(TaskState.CANCELLED), known)
+
+    row = await world.row(claim.task_id)
+    assert (row["state"], row["claimable_from"], row["old_token"]) == ("cancelled", seen.lease_until, claim.token)
 
 
 async def test_a_task_whose_lease_was_over_is_claimable_at_once(world: World) -> None:

@@ -160,8 +160,8 @@ def _why(view: Look, cause: Cause) -> str:
 def _steps(spec: PoolSpec, views: tuple[Look, ...], now: datetime) -> list[Action]:
     actions: list[Action] = []
     for view in views:
-        if view.standing in (Standing.ACTIVE, Standing.LOST) or view.lift:
-            continue
+        if view.lift:
+            continue  # its cordon is about to go
         uid, name = view.pod.uid, view.pod.name
         match next_step(view, now):
             case Step.TAKE_AWAY:

@@ -16,6 +16,7 @@ from slackwater_operator.actions import (
     Vanish,
     Witness,
 )
+from slackwater_operator.drain import Work, look
 from slackwater_operator.names import Cause
 from slackwater_operator.seen import Exit, Node, Taint, Toleration, Worker
 from tests.unit.situations import (
@@ -287,3 +288,13 @@ def test_names_are_the_lowest_free_ordinals() -> None:
     assert first == [f"p-{ROLLED[0].name}-{n}" for n in range(3)]
     taken = serving("u").but(name=first[1])
     assert names(Create, after(taken).plan(spec)) == [first[0], first[2]]
+
+
+def test_a_container_that_registered_before_the_kubelet_told_is_not_taken_for_unstarted() -> None:
+    """The store is ahead of the pod's status: it has work to lose, or will have in a moment."""
+    early = replace(pending("a"), worker=Worker("w-a", "a", "a", NOW, NOW))
+    world = after(early, serving("b"))
+    seen = world.seen()
+    assert look(seen, early.pod, NOW).work is Work.IDLE
+    assert look(seen, pending("a").pod, NOW).work is Work.IDLE
+    assert look(after(pending("c")).seen(), pending("c").pod, NOW).work is Work.NOTHING

@@ -8,6 +8,7 @@ from slackwater_operator.actions import Forget, Mark, Record
 from slackwater_operator.drain import look
 from slackwater_operator.revisions import choose
 from slackwater_operator.seen import Revision
+from slackwater_operator.spec import PoolSpec
 from tests.unit.situations import (
     NEW,
     NOW,
@@ -25,6 +26,7 @@ from tests.unit.situations import (
     serving,
 )
 
+TWO = pool(2)
 LATE = NOW - seconds(601)
 
 
@@ -61,9 +63,9 @@ def late(**but: object) -> Situation:
     return broken("x").but(created=LATE, **but)
 
 
-def failed(world: World) -> bool:
+def failed(world: World, spec: PoolSpec = TWO) -> bool:
     seen = world.seen()
-    return choose(pool(2), seen, [look(seen, pod, NOW) for pod in seen.pods], NOW).failed
+    return choose(spec, seen, [look(seen, pod, NOW) for pod in seen.pods], NOW).failed
 
 
 def test_a_new_pod_that_is_not_ready_in_time_fails_and_stops_the_rollout() -> None:
@@ -88,6 +90,8 @@ def test_the_deadline_stands_still_while_paused_and_begins_anew() -> None:
     assert [m.what for m in of(Mark, World((serving("a", OLD), late()), ROLLING).plan(paused))] == ["clock-stop"]
     assert not of(Mark, World((serving("a", OLD), late()), stopped).plan(paused))
     assert [m.what for m in of(Mark, World((serving("a", OLD), late()), stopped).plan(pool(2)))] == ["clock-start"]
+    assert not failed(World((serving("a", OLD), late()), ROLLING), paused)
+    assert not failed(World((serving("a", OLD), late()), stopped))
     resumed = (replace(ROLLING[0], clock=NOW - seconds(599)), ROLLING[1])
     assert not failed(World((serving("a", OLD), late()), resumed))
     assert failed(World((serving("a", OLD), late()), ROLLING))

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.drain import UNSCHEDULABLE
 from slackwater_operator.names import Cause
+from slackwater_operator.seen import Node
 from tests.unit.situations import (
+    LONG_AGO,
     NOW,
     OLD,
     ROLLING,
@@ -255,6 +258,39 @@ CASES = [
         ["drain o0 ScaleDown", "drain o1 Rollout"],
         {},
         ROLLOUT,
+    ),
+    Case("scaled up from zero with a new spec, only new pods are made", 2, (), ["create new"] * 2, {}, ROLLOUT),
+    Case(
+        "old pods that have been unready for long go within maxDraining",
+        3,
+        tuple(silent(f"o{i}", OLD).but(ready_changed=LONG_AGO) for i in range(3)),
+        ["drain o0 Rollout", "create new", "create new"],
+        {"drain": {"maxDraining": 1}},
+        ROLLOUT,
+    ),
+    Case(
+        "shrinking takes no pod that a partition keeps, though it is idle",
+        3,
+        (*old(2), serving("s0").busy(), serving("s1").busy()),
+        ["drain s0 ScaleDown"],
+        {"rollout": {"partition": 2}},
+        ROLLOUT,
+    ),
+    Case(
+        "a broken pod of the proven revision is rolled like any other",
+        2,
+        (serving("o0", OLD), broken("o1", OLD)),
+        ["drain o1 Rollout", "create new", "create new"],
+        {},
+        ROLLOUT,
+    ),
+    Case(
+        "a drain is not called off on a node that goes",
+        2,
+        (serving("a", node="n2"), serving("b").cordoned(Cause.SCALE_DOWN).busy()),
+        ["create new"],
+        {},
+        {"nodes": {"n1": Node("n1", taints=(UNSCHEDULABLE,)), "n2": Node("n2")}},
     ),
     Case("a pool that is being deleted makes and drains nothing", 3, new(1), [], deleting=True),
     Case(

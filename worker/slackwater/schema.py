@@ -314,7 +314,8 @@ audit = Table(
 WAKE_CHANNEL = "slackwater_wake"
 """NOTIFY channel: payload = queue name; once per batch of new or requeued tasks."""
 POOL_CHANNEL = "slackwater_pool"
-"""NOTIFY channel: payload = pool uid; sent when a worker registers or ends, a claim ends, or a cordon changes."""
+"""NOTIFY channel: payload = pool uid; sent when a worker registers or ends, a cordon changes, or a claim of a
+cordoned pod ends (not at every end: a notification takes a lock of the whole cluster at commit)."""
 EVENT_CHANNEL = "slackwater_event"
 """NOTIFY channel: payload = task id; sent by whoever stores an event, in the same transaction."""
 GENERATION_LOCK = 0x51AC4

@@ -27,6 +27,8 @@ from slackwater_operator.spec import PoolSpec
 log = structlog.get_logger()
 _OnObjects = a.Create | a.Protect | a.Delete | a.Record | a.Mark | a.Forget | a.Budget
 _PAUSES = (2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_NAMED_TASKS = 20
+"""At most so many tasks are named in events of one act."""
 
 
 class EndRound(Exception):
@@ -127,7 +129,7 @@ class Actor:
         """True: something changed, so look again."""
         match action:
             case a.Condemn():
-                return await self._leases.condemn(action.uid)
+                return await self._condemn(action, outcome)
             case a.Drain():
                 return await self._drain(spec, action, outcome)
             case a.CallOff():
@@ -191,9 +193,16 @@ class Actor:
         outcome.told.append(Told("DrainCalledOff", f"{action.pod}: {action.reason}"))
         return True
 
+    async def _condemn(self, action: a.Condemn, outcome: Outcome) -> bool:
+        if not await self._leases.condemn(action.uid):
+            return False
+        for task in (await self._leases.handed_back(action.uid))[:_NAMED_TASKS]:
+            outcome.told.append(Told("DrainDeadline", f"task {task} was handed back by {action.pod}", warning=True))
+        return True
+
     async def _take_away(self, action: a.TakeAway, outcome: Outcome) -> bool:
         taken = await self._leases.take_away(action.uid)
-        for task in taken[:20]:
+        for task in taken[:_NAMED_TASKS]:
             outcome.told.append(Told("DrainDeadline", f"task {task} was taken from {action.pod}", warning=True))
         return bool(taken)
 

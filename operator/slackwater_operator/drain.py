@@ -196,4 +196,5 @@ def next_step(view: Look, now: datetime) -> Step:
     if view.leases:
         overdue = cordon.deadline is not None and now >= cordon.deadline + OVERDUE_AFTER
         return Step.TAKE_AWAY if overdue else Step.WAIT
-    return Step.NONE if terminating else Step.CONDEMN
+    # A terminating pod too: its worker may have been started too late to hear the SIGTERM, and leaves when condemned.
+    return Step.CONDEMN

@@ -110,6 +110,11 @@ class Leases:
             claims = await recovery.running_claims(self._store, pod_uid=pod_uid)
             return [str(c.task_id) for c in claims if await recovery.take_away(self._store, c, Ground.DEADLINE)]
 
+    async def handed_back(self, pod_uid: str) -> list[str]:
+        """Tasks that the pod's own workers gave up at the deadline."""
+        async with _answers():
+            return await overview.handed_back(self._store, pod_uid)
+
     async def sweep_for_ever(self) -> None:
         """Take part in the sweeps: whoever hits a sweep's row runs its round, so more takers only mean less delay."""
         while True:

@@ -44,6 +44,8 @@ TERMINATED = replace(CORDONED, signals=1)
             Verdict(False, None, ExitCode.DEADLINE, "handed back at the deadline"),
         ),
         (replace(CORDONED, running=0, handed_back=True), Verdict(False, None, None, "idle until told")),
+        (replace(CORDONED, condemned=True), Verdict(False, None, None, "finishing what runs")),
+        (replace(CORDONED, condemned=True, running=0), Verdict(False, None, ExitCode.DRAINED, "drained")),
         (replace(OPEN, stubborn=1), Verdict(False, None, None, "finishing what runs")),
         (
             replace(OPEN, stubborn=1, running=0),

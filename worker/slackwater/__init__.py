@@ -1,4 +1,4 @@
 """Slackwater's worker package: leases with epochs for long, paid work.
 
-Task authors import from `slackwater.sdk` (re-exported here); everything else is for the worker, the gateway and the operator.
+Rule: task authors import from `slackwater.sdk` alone; everything else is for the worker, the gateway and the operator.
 """

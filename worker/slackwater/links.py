@@ -70,7 +70,7 @@ class MainLinks:
         self._known.generation = await generation.read_generation(self._store)
         now = await self._store.now()
         left = None if me.deadline is None else (me.deadline - now).total_seconds()
-        return Standing(me.cordoned, me.cause, left, "", ended=False)
+        return Standing(me.cordoned, me.cause, left, "", ended=False, condemned=me.condemned)
 
     async def recover_predecessors(self) -> int:
         """The pod's lock is ours: whoever else registered for this pod is dead, and its tasks need no waiting."""
@@ -88,7 +88,7 @@ class MainLinks:
         if cordon is None or not cordon.cordoned:
             return Standing(False, None, None, beat.admission, beat.ended)
         left = None if cordon.deadline is None else (cordon.deadline - beat.now).total_seconds()
-        return Standing(True, cordon.cause, left, beat.admission, beat.ended)
+        return Standing(True, cordon.cause, left, beat.admission, beat.ended, cordon.condemned)
 
     async def sweep(self) -> bool:
         report = await run_due(self._store, self._slots)

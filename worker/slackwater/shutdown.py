@@ -1,8 +1,9 @@
 """What a worker does about its end, decided from what it knows. Pure; the loop acts on it.
 
-Rule: cordoned means nothing new; only SIGTERM or stubborn code makes the process leave, and only when no execution is
-left to wait for. A deadline hands running tasks back whether or not a signal came: a drained pod stays, idle and
-cordoned.
+Rule: cordoned means nothing new; only SIGTERM, stubborn code or a condemned cordon makes the process leave, and only
+when no execution is left to wait for. A deadline hands running tasks back whether or not a signal came: a drained pod
+stays, idle and cordoned. A condemned one leaves by itself: its deletion is decided and can't be called off, and the
+SIGTERM that should tell may have come before the process could hear it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Standing:
     deadline_in: float | None
     admission: str
     ended: bool
+    condemned: bool = False
+    """Cordoned for good: the store found no claim, and the pod is about to be deleted."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Situation:
     """Executions whose code did not stop within its grace."""
     handed_back: bool
     """The deadline, or a second signal, has ended an execution since this cordon began."""
+    condemned: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Verdict:
 
 def decide(now: float, seen: Situation) -> Verdict:
     end_all = _end_all(now, seen)
-    leaving = seen.signals > 0 or seen.stubborn > 0
+    leaving = seen.signals > 0 or seen.stubborn > 0 or seen.condemned
     if not (seen.cordoned or leaving):
         return Verdict(True, None, None, "claiming")
     if not leaving or seen.running:
@@ -147,4 +151,5 @@ class Drain:
             running=executions - stubborn + on_the_way,
             stubborn=stubborn or int(self.stubborn),
             handed_back=self.handed_back,
+            condemned=self._seen.condemned,
         )

@@ -42,6 +42,12 @@ _USUAL = sql("""
     WHERE nth <= 20 GROUP BY type
 """)
 
+_HANDED_BACK = sql("""
+    SELECT DISTINCT a.task_id FROM {s}.audit a JOIN {s}.worker w ON w.id = a.who
+    WHERE w.pod_uid = :pod_uid AND a.action = 'hand_back' AND a.detail ->> 'reason' = 'DrainDeadline'
+    ORDER BY a.task_id
+""")
+
 
 @dataclass(frozen=True)
 class WorkerRow:
@@ -114,3 +120,10 @@ async def usual_seconds(store: Store) -> dict[str, float]:
     """Median run time per task type over the latest 20 successes of the last day; for estimates. Ask seldom."""
     async with store.transaction() as connection:
         return {name: float(seconds) for name, seconds in await connection.execute(_USUAL)}
+
+
+async def handed_back(store: Store, pod_uid: str) -> list[str]:
+    """Tasks that the pod's workers gave up at a drain's deadline. For telling people; ask once, when the pod goes."""
+    async with store.transaction() as connection:
+        rows = await connection.execute(_HANDED_BACK, {"pod_uid": pod_uid})
+        return [str(task_id) for (task_id,) in rows]

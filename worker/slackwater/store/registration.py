@@ -41,6 +41,7 @@ class Registered:
     cordoned: bool
     deadline: datetime | None
     cause: str | None
+    condemned: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ async def register(
         )
         await connection.execute(_MAKE_HEARTBEAT, {"id": me.worker_id})
         await connection.execute(_NOTIFY, {"channel": POOL_CHANNEL, "payload": me.pool_uid})
-    return Registered(view.cordoned, view.deadline, view.cause)
+    return Registered(view.cordoned, view.deadline, view.cause, view.condemned)
 
 
 async def predecessors(store: Store, pod_uid: str, *, worker_id: str) -> Sequence[str]:

@@ -16,7 +16,7 @@ from slackwater.retry import RetryDecision
 from slackwater.store import Store, events
 from slackwater.store.fence import STALE_WRITES_REFUSED, count, count_within, fenced, own_end, prove, renew
 from slackwater.store.settling import Facts, Verdict, facts, settle, tell
-from slackwater.store.sql import sql
+from slackwater.store.sql import as_json, sql
 
 __all__ = ["add_event", "checkpoint", "finish", "hand_back", "progress", "renew"]
 
@@ -32,6 +32,11 @@ _ACTIVE = sql("UPDATE {s}.claim SET active_at = clock_timestamp() WHERE task_id 
 _CHECKPOINT = sql("""
     UPDATE {s}.task SET checkpoint = CAST(:checkpoint AS jsonb), interruptions = 0
     WHERE id = :task_id AND checkpoint IS DISTINCT FROM CAST(:checkpoint AS jsonb)
+""")
+
+_AUDIT_HAND_BACK = sql("""
+    INSERT INTO {s}.audit (who, action, task_id, detail)
+    VALUES (:who, 'hand_back', :task_id, CAST(:detail AS jsonb))
 """)
 
 
@@ -114,7 +119,7 @@ async def hand_back(
             known, reason=reason, started=started, on_interrupt=on_interrupt, checkpoint=checkpoint, counts=False
         )
 
-    return await _end(store, claim, decide)
+    return await _end(store, claim, decide, handed_back=reason)
 
 
 def interrupted(
@@ -158,8 +163,13 @@ def _failure(outcome: Failed, retry: RetryDecision | None, known: Facts) -> Verd
     )
 
 
-async def _end(store: Store, claim: Claim, decide: Callable[[Facts], Verdict]) -> TaskState:
-    """The run's own end: prove, decide on what the rows say now, write. A repeat after a lost reply finds its event."""
+async def _end(
+    store: Store, claim: Claim, decide: Callable[[Facts], Verdict], *, handed_back: str | None = None
+) -> TaskState:
+    """The run's own end: prove, decide on what the rows say now, write. A repeat after a lost reply finds its event.
+
+    A hand-back leaves its reason in the event and, with the worker's id, in the audit: `handed_back` reads it there.
+    """
     try:
         async with store.transaction() as connection:
             try:
@@ -178,9 +188,13 @@ async def _end(store: Store, claim: Claim, decide: Callable[[Facts], Verdict]) -
                 epoch=claim.epoch,
                 counter=events.OWN_END,
                 kind=verdict.state.value,
-                data=verdict.error or {},
+                data=verdict.error or ({"reason": handed_back} if handed_back else {}),
                 outbox=True,
             )
+            if handed_back:
+                detail = as_json({"reason": handed_back, "epoch": claim.epoch})
+                values = {"who": claim.worker_id, "task_id": claim.task_id, "detail": detail}
+                await connection.execute(_AUDIT_HAND_BACK, values)
             queued = verdict.state is TaskState.QUEUED
             await tell(connection, queue=proof.queue if queued else None, worker_id=claim.worker_id)
             if queued and verdict.attempts == 0:

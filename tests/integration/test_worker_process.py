@@ -6,7 +6,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 from slackwater.slots import Kind, Scope, Slots
-from slackwater.store.registration import call_off, cordon
+from slackwater.store.registration import call_off, condemn, cordon
 from tests.integration.workers import SCALED, Bench, constants, until, with_bench
 
 __all__ = ["constants", "with_bench"]
@@ -105,6 +105,15 @@ async def test_an_operators_deadline_hands_back_and_the_worker_stays_idle_until_
     assert worker.process.returncode is None
     worker.signal(signal.SIGTERM)
     assert await worker.exit() == 3
+
+
+async def test_a_condemned_worker_leaves_by_itself_though_no_signal_came(bench: Bench) -> None:
+    """Its pod was deleted while it started, so the SIGTERM found nobody to hear it."""
+    pod = "pod-condemned"
+    await cordon(bench.store, pod, origin="operator", cause="ScaleDown", deadline_seconds=600)
+    assert await condemn(bench.store, pod)
+    worker = await bench.worker(pod_uid=pod)
+    assert await worker.exit() == 0
 
 
 async def test_a_second_signal_hands_back_at_once(bench: Bench) -> None:

@@ -74,8 +74,9 @@ def prepare() -> Prepared:
 def known_tasks(modules: tuple[str, ...]) -> Registry:
     try:
         registry = load_tasks(modules)
-    except (ImportError, ValueError) as error:
-        raise SettingsError("SLACKWATER_TASKS", f"can't be loaded: {error}") from error
+    except Exception as error:  # an author's module may raise anything while it is imported
+        log.error("the tasks can't be loaded", exc_info=error)
+        raise SettingsError("SLACKWATER_TASKS", f"can't be loaded: {type(error).__name__}: {error}") from error
     if not registry.names:
         raise SettingsError("SLACKWATER_TASKS", f"no task is declared in {', '.join(modules)}")
     return registry

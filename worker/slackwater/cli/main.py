@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli import doctor, inspect, queues, serve, tasks
+from slackwater.cli import dev, doctor, inspect, queues, serve, tasks
 from slackwater.cli.exits import exit_of
 from slackwater.cli.output import Format
 from slackwater.errors import SlackwaterError
@@ -60,6 +60,7 @@ def _output_first(arguments: list[str]) -> list[str]:
     return first + rest
 
 
+dev.register(app)
 serve.register(app)
 tasks.register(app)
 queues.register(app)

@@ -79,9 +79,8 @@ class Operator:
                 asyncio.create_task(self._changes(leases), name="changes"),
             }
             if config.sweeps:
-                tasks.add(asyncio.create_task(leases.sweep_for_ever(), name="sweeps"))
-            for uid in cache.pools.groups():
-                self._queue.wake(uid)
+                tasks.add(asyncio.create_task(leases.sweep_for_ever(self._wake_all), name="sweeps"))
+            self._wake_all()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return self._why(done)
         finally:
@@ -117,7 +116,10 @@ class Operator:
         while True:
             await asyncio.sleep(self._settings.resync_seconds)
             await self._persist(resync.run)
-            assert self._queue is not None
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        if self._queue is not None:
             for uid in self._cache.pools.groups():
                 self._queue.wake(uid)
 

@@ -115,15 +115,24 @@ class Leases:
         async with _answers():
             return await overview.handed_back(self._store, pod_uid)
 
-    async def sweep_for_ever(self) -> None:
-        """Take part in the sweeps: whoever hits a sweep's row runs its round, so more takers only mean less delay."""
+    async def sweep_for_ever(self, on_turn: Callable[[], None]) -> None:
+        """Take part in the sweeps: whoever hits a sweep's row runs its round, so more takers only mean less delay.
+
+        `on_turn`: the store stopped or began to answer, which every pool's status is to say soon.
+        """
+        answered = True
         while True:
+            self._guard()
+            before = answered
             try:
-                self._guard()
                 async with _answers(60.0):
                     await run_due(self._store, self._slots)
+                answered = True
             except StoreUnreachable as error:
+                answered = False
                 log.info("sweep put off", error=str(error))
+            if answered != before:
+                on_turn()
             await asyncio.sleep(self._constants.sweep_expired_seconds / 2)
 
     async def changes(self) -> AsyncIterator[str]:

@@ -94,16 +94,24 @@ def _trouble(status: Raw, container: Raw) -> Trouble | None:
     if waiting.get("reason", "") not in _HARMLESS:
         # CrashLoopBackOff says when, the last state says why.
         last = (container.get("lastState") or {}).get("terminated") or {}
-        why = f"; {last.get('reason', '')} with exit code {last.get('exitCode')}" if last else ""
+        why = f"; {last.get('reason', '')}, {_code(last)}" if last else ""
         message = waiting.get("message") or container.get("image", "")
         return Trouble(waiting["reason"], f"{message}{why}")
     ended = state.get("terminated")
     if ended:
-        return Trouble(ended.get("reason", "Error"), f"exit code {ended.get('exitCode')}")
+        return Trouble(ended.get("reason", "Error"), _code(ended))
+    last = (container.get("lastState") or {}).get("terminated")
+    if last and not container.get("ready") and int(container.get("restartCount", 0)) > 1:
+        # Between two crashes it runs for a moment; it is in the same trouble all the while.
+        return Trouble(last.get("reason", "Error"), f"restarted {container['restartCount']} times; {_code(last)}")
     scheduled = _named(status.get("conditions") or [], "PodScheduled", key="type")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Trouble(Reason.UNSCHEDULABLE.value, scheduled.get("message", ""))
     return None
+
+
+def _code(terminated: Raw) -> str:
+    return f"exit code {terminated.get('exitCode')}"
 
 
 def _toleration(raw: Raw) -> Toleration:

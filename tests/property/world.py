@@ -138,7 +138,7 @@ class Simulation:
         for action in planned.actions[:upto]:
             if self._do(action) is False:
                 break
-        return self._state() != before
+        return bool(self._state() != before)
 
     def _state(self) -> Any:
         return copy.deepcopy((self.pods, self.cordons, self.revisions, self.budget, self.leases, self.workers))
@@ -257,13 +257,13 @@ class Simulation:
 
     def _mark(self, action: a.Mark) -> None:
         revision = self.revisions[action.revision]
-        changes: dict[str, Any] = {
+        changes: dict[str, dict[str, Any]] = {
             "completed": {"completed": self.now},
             "failed": {"failed": self.now},
             "clock-stop": {"clock_stopped": True, "clock": None},
             "clock-start": {"clock_stopped": False, "clock": self.now},
-        }[action.what]
-        self.revisions[action.revision] = replace(revision, **changes)
+        }
+        self.revisions[action.revision] = replace(revision, **changes[action.what])
 
     # -- the store and the workers
 

@@ -135,6 +135,9 @@ def _draining(views: tuple[Look, ...], now: datetime) -> Answer:
         v for v in views if v.standing is Standing.DRAINING or (v.standing is Standing.TERMINATING and v.leases)
     ]
     if not draining:
+        stuck = [v for v in views if v.standing is Standing.TERMINATING and v.pod.finalizers and not v.pod.running]
+        if stuck:
+            return True, Reason.HELD_BY_FINALIZERS, _waits_for(stuck)
         return False, Reason.NONE_DRAINING, "no pod drains"
     late = any(v.cordon and v.cordon.deadline and now >= v.cordon.deadline + OVERDUE_AFTER for v in draining)
     return True, Reason.DEADLINE_PASSED if late else Reason.PODS_DRAINING, _waits_for(draining)

@@ -88,6 +88,7 @@ class Reason(StrEnum):
     # Draining
     PODS_DRAINING = "PodsDraining"
     DEADLINE_PASSED = "DeadlinePassed"
+    HELD_BY_FINALIZERS = "HeldByFinalizers"
     NONE_DRAINING = "NoneDraining"
     # StoreReachable
     REACHABLE = "Reachable"

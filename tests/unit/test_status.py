@@ -162,6 +162,11 @@ def test_a_refusal_stalls_and_a_busy_api_server_does_not() -> None:
 def test_a_stuck_pod_is_shown_with_its_finalizer() -> None:
     stuck = serving("d").cordoned(Cause.SCALE_DOWN).busy().but(deleting=NOW, finalizers=("foreign/x",))
     assert "held by finalizers foreign/x" in message(told(World((serving("a"), serving("b"), stuck))), "Draining")
+    over = replace(stuck, leases=()).but(running=False)
+    found = told(World((serving("a"), serving("b"), over)))
+    assert condition(found, "Draining") == ("True", "HeldByFinalizers")
+    assert "held by finalizers foreign/x" in message(found, "Draining")
+    assert condition(found, "Progressing") == ("True", "Complete")
 
 
 def test_a_time_of_transition_moves_only_with_the_status() -> None:

@@ -29,7 +29,8 @@ class Seen:
     ready: bool
     draining: bool
     terminating: bool
-    restarts: int
+    ended: bool
+    """Its container has stopped; only the object is still there."""
 
     @property
     def serving(self) -> bool:
@@ -54,7 +55,8 @@ class Record:
         return min((sum(p.serving for p in s.pods) for s in self.samples), default=0)
 
     def most_pods(self) -> int:
-        return max((len(s.pods) for s in self.samples), default=0)
+        """Terminating ones included; an object whose container has stopped takes no room."""
+        return max((sum(not p.ended for p in s.pods) for s in self.samples), default=0)
 
 
 def seen(pod: Object) -> Seen:
@@ -62,7 +64,7 @@ def seen(pod: Object) -> Seen:
     return Seen(
         meta["name"], meta["uid"], meta.get("labels", {}).get(REVISION, ""), is_ready(pod),
         DRAIN_CAUSE in meta.get("annotations", {}), "deletionTimestamp" in meta,
-        worker_status(pod).get("restartCount", 0),
+        "terminated" in worker_status(pod).get("state", {}),
     )  # fmt: skip
 
 

@@ -139,8 +139,9 @@ class Actor:
             case a.Witness():
                 return await self._witness(action, outcome)
             case a.Vanish():
-                if await self._objects.pod_is_gone(spec, action.pod, action.uid):
-                    await self._leases.vanish(action.uid)
+                if not await self._objects.pod_is_gone(spec, action.pod, action.uid):
+                    return False
+                await self._leases.vanish(action.uid)
                 return True
             case _:
                 await self._on_objects(spec, action, outcome)

@@ -1,9 +1,11 @@
-"""A pool's gauges, from the same looks as its status."""
+"""A pool's gauges. Rule: they are taken from the same looks, and the same conditions, as its status."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from slackwater_operator import metrics
 from slackwater_operator.drain import Standing, look
@@ -23,3 +25,8 @@ def publish(spec: PoolSpec, seen: Observation, now: datetime) -> None:
     metrics.oldest_drain.labels(*where).set(max(drains, default=0.0))
     for name, value in (seen.store.counters if seen.store else {}).items():
         metrics.recovery.labels(*where, name).set(value)
+
+
+def publish_conditions(spec: PoolSpec, conditions: Iterable[Mapping[str, Any]]) -> None:
+    for one in conditions:
+        metrics.condition.labels(spec.namespace, spec.name, one["type"]).set(one["status"] == "True")

@@ -51,11 +51,20 @@ class Leases:
         await self._redis.aclose()
 
     async def view(self, pool_uid: str) -> StoreView:
+        await self._read_usual()
         async with _answers(_READ_SECONDS):
-            if time.monotonic() - self._usual_at > _USUAL_SECONDS:
-                self._usual = await overview.usual_seconds(self._store)
-                self._usual_at = time.monotonic()
             return _view(await overview.pool_overview(self._store, pool_uid), self._usual)
+
+    async def _read_usual(self) -> None:
+        """Run times for estimates only: without them, or with old ones, everything else goes on."""
+        if time.monotonic() - self._usual_at < _USUAL_SECONDS:
+            return
+        self._usual_at = time.monotonic()
+        try:
+            async with _answers(_READ_SECONDS / 2):
+                self._usual = await overview.usual_seconds(self._store)
+        except StoreUnreachable as error:
+            log.info("usual run times not read", error=str(error))
 
     async def refresh(self, spec: PoolSpec) -> None:
         self._guard()

@@ -20,7 +20,7 @@ from slackwater_operator.actions import Plan
 from slackwater_operator.cache import Cache
 from slackwater_operator.conditions import Problem
 from slackwater_operator.events import Events
-from slackwater_operator.figures import publish
+from slackwater_operator.figures import publish, publish_conditions
 from slackwater_operator.kube import Kube
 from slackwater_operator.leases import Leases
 from slackwater_operator.observe import Observer
@@ -131,6 +131,7 @@ class Reconciler:
         if memory.written is None:
             memory.written = await self._read_status(spec)
         wanted = merge(memory.written, status(spec, seen, now, problems), now)
+        publish_conditions(spec, wanted["conditions"])
         age = time.monotonic() - memory.written_at
         if wanted == memory.written:
             return self._settings.drift_seconds

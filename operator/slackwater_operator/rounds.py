@@ -11,7 +11,7 @@ import structlog
 
 log = structlog.get_logger()
 _SPACING_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 30.0
 
 Round = Callable[[str], Awaitable[float | None]]
 """Does one round of a pool; returns when to look again, None when the pool is gone."""

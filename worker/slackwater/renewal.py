@@ -135,7 +135,9 @@ class Renewal:
             self._ready.set()
             watch = asyncio.create_task(self._watch())
             await self._stop.wait()
-            tasks = [watch, *(task for _, some in self._watched.values() for task in some)]
+            watch.cancel()
+            # Also those of claims forgotten just now, whose cancellation is still on its way.
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,7 +27,8 @@ class Wake:
 
     async def wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):  # wait_for would swallow a cancellation beside the event
+                await self._event.wait()
         self._event.clear()
 
 

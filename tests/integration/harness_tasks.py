@@ -1,0 +1,57 @@
+"""Tasks that the harness's own tests run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from slackwater.sdk import Context, RetryLater, SyncContext, task
+
+Object = dict[str, Any]
+RELEASE: dict[str, asyncio.Event] = {}
+"""By name: what a test lets go on."""
+
+
+@task("h.count", on_interrupt="requeue")
+async def count(ctx: Context, payload: Object) -> Object:
+    done = ctx.saved["done"] if ctx.saved else 0
+    began = done
+    while done < payload["steps"]:
+        done += 1
+        await ctx.checkpoint({"done": done})
+        await asyncio.sleep(payload.get("pause", 0))
+    return {"began": began, "done": done}
+
+
+@task("h.wait")
+async def wait(ctx: Context, payload: Object) -> str:
+    await ctx.event("waiting")
+    await RELEASE[payload["name"]].wait()
+    return "released"
+
+
+@task("h.flaky", retries=3)
+async def flaky(ctx: Context, payload: Object) -> int:
+    if ctx.run.attempts < payload["failures"]:
+        raise RetryLater(3600, "not today")
+    return ctx.run.attempts
+
+
+@task("h.plain", on_interrupt="requeue")
+def plain(ctx: SyncContext, payload: Object) -> Object:
+    ctx.progress(0.5)
+    return {"doubled": 2 * payload["number"]}
+
+
+@task("h.held", on_interrupt="hold")
+async def held(ctx: Context, payload: Object) -> None:
+    await asyncio.sleep(60)
+
+
+@task("h.deaf", on_interrupt="requeue")
+async def deaf(ctx: Context, payload: Object) -> None:
+    while not RELEASE[payload["name"]].is_set():
+        try:
+            await RELEASE[payload["name"]].wait()
+        except asyncio.CancelledError:
+            continue

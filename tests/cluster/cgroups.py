@@ -18,6 +18,10 @@ UNIFIED = (FS / "cgroup.controllers").exists()
 """Version 2: one hierarchy. In version 1 the hierarchy `pids` holds the list and the kubelet needs the others too."""
 V1_NEEDED = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "unified")
 
+SHARES = 16 * 1024
+"""Weight of an instance's pods against everything else on the machine, as one group (1,024 is one busy process).
+A pod asks for a hundredth of a core, and on a loaded machine it would be kept from renewing its lease for seconds."""
+
 
 def hierarchies() -> list[Path]:
     return [FS] if UNIFIED else [FS / c for c in V1_NEEDED if (FS / c / "cgroup.procs").exists()]
@@ -37,9 +41,17 @@ def make(group: str) -> None:
                     (path / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids +io")
             parent, path = path, path / part
             path.mkdir(exist_ok=True)
+            _weigh(path, top=parent == top)
             if path.is_relative_to(FS / "cpuset"):
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (path / name).write_text((parent / name).read_text())
+
+
+def _weigh(path: Path, *, top: bool) -> None:
+    if top and (path / "cpu.shares").exists():
+        (path / "cpu.shares").write_text(str(SHARES))
+    if top and (path / "cpu.weight").exists():
+        (path / "cpu.weight").write_text(str(SHARES * 100 // 1024))
 
 
 def procs_file(group: str) -> Path:

@@ -39,7 +39,7 @@ def manifest(name: str, *, replicas: int, concurrency: int, image: str = V1, **s
             {"name": "RENDER_URL", "value": "http://provider:8090"},
         ],
         "envFrom": [{"configMapRef": {"name": "slackwater-settings", "optional": True}}],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
     }
     return {
         "apiVersion": "slackwater.dev/v1alpha1",

@@ -22,7 +22,7 @@ from tests.kit.pools import PoolUnderTest, Stage, manifest
 from tests.kit.provider import Provider
 from tests.kit.storeview import StoreView
 
-INSTANCE = "e2e"
+INSTANCE = os.environ.get("SLACKWATER_E2E_INSTANCE", "e2e")
 
 
 @pytest.fixture(scope="package")

@@ -36,6 +36,10 @@ class StoreView:
         )
         return [Held(str(t), int(str(e)), str(w), str(p)) for t, e, w, p in rows]
 
+    def cordoned(self) -> set[str]:
+        """Uids of pods that may claim nothing."""
+        return {str(uid) for (uid,) in self._rows("SELECT pod_uid FROM slackwater.cordon WHERE since IS NOT NULL")}
+
     def queued(self) -> int:
         return int(str(self._rows("SELECT count(*) FROM slackwater.claim WHERE state = 'queued'")[0][0]))
 

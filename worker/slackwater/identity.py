@@ -48,6 +48,8 @@ class WorkerSettings(BaseSettings):
     """The backstop when no NOTIFY arrives."""
     ready_seconds: float = Field(default=45.0, gt=0)
     live_seconds: float = Field(default=60.0, gt=0)
+    deliver: bool = False
+    """Take part in the deliveries of the outbox to webhooks; for where no gateway does."""
     log_level: str = "INFO"
 
     @field_validator("tasks", "queues", mode="before")

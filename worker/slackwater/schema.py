@@ -231,10 +231,55 @@ outbox = Table(
     Column("kind", Text, nullable=False),
     Column("data", JSONB, nullable=False),
     _instant("created_at", nullable=False, default=True),
-    _instant("delivered_at"),
+    Column("delivered_at", DateTime(timezone=True), comment="when it was handed to the webhooks' deliveries"),
     Column("tries", Integer, nullable=False, server_default="0"),
     _instant("next_try_at", nullable=False, default=True),
     Index("outbox_open", "id", postgresql_where=text("delivered_at IS NULL")),
+)
+
+webhook = Table(
+    "webhook",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("secrets", ARRAY(Text), nullable=False, comment="newest first; each signs, so that one can be replaced"),
+    Column("kinds", ARRAY(Text), nullable=False, server_default=text("'{}'"), comment="of events; none: all"),
+    Column(
+        "private",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="may lead to an address that is not public",
+    ),
+    _instant("created_at", nullable=False, default=True),
+)
+
+delivery = Table(
+    "delivery",
+    metadata,
+    Column("webhook", Text, ForeignKey(webhook.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("outbox_id", BigInteger, ForeignKey(outbox.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("task_id", UUID(as_uuid=True), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column(
+        "next_try_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=_now,
+        comment="while it is being sent: when another may send it",
+    ),
+    _instant("delivered_at"),
+    _instant("dead_at"),
+    Column("last_error", Text),
+    Index(
+        "delivery_open",
+        "webhook",
+        "task_id",
+        "seq",
+        postgresql_where=text("delivered_at IS NULL AND dead_at IS NULL"),
+    ),
+    Index("delivery_by_outbox", "outbox_id"),
 )
 
 idempotency = Table(
@@ -287,7 +332,7 @@ timeline = Table(
 sweep = Table(
     "sweep",
     metadata,
-    Column("kind", Text, primary_key=True, comment="expired | touch | stale | orphans"),
+    Column("kind", Text, primary_key=True, comment="expired | touch | stale | orphans | outbox | …"),
     _instant("last", nullable=False),
     _instant("quiet_until"),
 )

@@ -88,6 +88,21 @@ class Constants(BaseSettings):
         return self
 
 
+class DeliverySettings(BaseSettings):
+    """Deliveries of the outbox to webhooks."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}DELIVERY_", frozen=True, extra="ignore")
+
+    sweep_seconds: Seconds = 1
+    """A round begins at most this often; everybody who delivers shares the rounds."""
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 10
+    """Of one request, with its name's look-up."""
+    tries: Annotated[int, Field(ge=1, le=50)] = 12
+    """After this many a delivery is dead: about two and a half hours with the waits below."""
+    first_wait_seconds: Seconds = 5
+    longest_wait_seconds: Seconds = 3600
+
+
 class StoreSettings(BaseSettings):
     """Where the servers are. `DATABASE_DIRECT_URL` serves LISTEN when `DATABASE_URL` goes through PgBouncer."""
 

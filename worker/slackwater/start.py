@@ -14,6 +14,7 @@ from functools import partial
 from typing import NoReturn
 
 from slackwater import metrics
+from slackwater.delivery.round import deliver_forever
 from slackwater.dispatch import Dispatcher
 from slackwater.errors import SettingsError
 from slackwater.executor import Surroundings
@@ -24,7 +25,7 @@ from slackwater.logging import configure, logger
 from slackwater.loop import Worker
 from slackwater.redis_client import redis_client
 from slackwater.renewal import Figures, Renewal
-from slackwater.settings import Constants, StoreSettings, load
+from slackwater.settings import Constants, DeliverySettings, StoreSettings, load
 from slackwater.shutdown import ExitCode
 from slackwater.store.url import driver_url
 from slackwater.task import Registry
@@ -40,6 +41,7 @@ class Prepared:
     settings: WorkerSettings
     constants: Constants
     where: StoreSettings
+    delivery: DeliverySettings
     registry: Registry
     lock: PodLock | None
 
@@ -68,7 +70,9 @@ def prepare() -> Prepared:
     driver_url(where.database_url.get_secret_value())
     driver_url(where.listen_url)
     redis_client(where.redis_url.get_secret_value(), constants)
-    return Prepared(settings, constants, where, known_tasks(settings.tasks), _pod_lock(settings))
+    return Prepared(
+        settings, constants, where, load(DeliverySettings), known_tasks(settings.tasks), _pod_lock(settings)
+    )
 
 
 def known_tasks(modules: tuple[str, ...]) -> Registry:
@@ -140,7 +144,11 @@ async def run(prepared: Prepared) -> ExitCode:
             poll_seconds=settings.poll_seconds,
             refused=worker.refused,
         )
+        delivering = asyncio.create_task(deliver_forever(store, prepared.delivery)) if settings.deliver else None
         code = await worker.run()
+        if delivering is not None:
+            delivering.cancel()
+            await asyncio.gather(delivering, return_exceptions=True)
     renewal.close(2.0)
     health.close()
     return code

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli import dev, doctor, inspect, queues, serve, tasks
+from slackwater.cli import dev, doctor, inspect, outbox, queues, serve, tasks
 from slackwater.cli.exits import exit_of
 from slackwater.cli.output import Format
 from slackwater.errors import SlackwaterError
@@ -64,6 +64,7 @@ dev.register(app)
 serve.register(app)
 tasks.register(app)
 queues.register(app)
+outbox.register(app)
 inspect.register(app)
 doctor.register(app)
 

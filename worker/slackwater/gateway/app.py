@@ -11,7 +11,7 @@ from importlib.metadata import version
 import redis.asyncio
 from fastapi import FastAPI
 
-from slackwater.gateway import admin, health, stream, tasks
+from slackwater.gateway import admin, health, stream, tasks, webhooks
 from slackwater.gateway.auth import Tokens
 from slackwater.gateway.average import CachedAverage
 from slackwater.gateway.context import Gateway
@@ -51,7 +51,7 @@ def create_app(
 
     app = FastAPI(title="Slackwater", version=version("slackwater"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = gateway
-    for router in (stream.router, tasks.router, admin.router, health.router):
+    for router in (stream.router, tasks.router, admin.router, webhooks.router, health.router):
         app.include_router(router)
     add_handlers(app)
     app.add_middleware(Observe, metrics=gateway.metrics)

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from slackwater.errors import StoreUnavailable
 from slackwater.gateway.context import TheGateway
 from slackwater.gateway.probes import postgres_fault
+from slackwater.store.outbox import backlog
 from slackwater.store.reading import queue_stats
 
 router = APIRouter(tags=["health"])
@@ -34,6 +35,8 @@ async def metrics(gateway: TheGateway) -> Response:
     """Figures of the queues are read at this moment; without the store the gateway's own remain."""
     try:
         gateway.metrics.queues(await queue_stats(gateway.store))
+        gateway.metrics.deliveries(await backlog(gateway.store))
     except StoreUnavailable:
         gateway.metrics.queues([])
+        gateway.metrics.deliveries([])
     return Response(gateway.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -11,6 +11,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from slackwater.store.outbox import Backlog
 from slackwater.store.reading import QueueStats
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -36,6 +37,9 @@ class Metrics:
         self.streams = Gauge(f"{prefix}_open_streams", "Event streams open now", registry=self.registry)
         self.dropped = Counter(
             f"{prefix}_streams_dropped", "Streams whose reader took nothing for too long", registry=self.registry
+        )
+        self.waiting = Gauge(
+            "slackwater_deliveries", "Undelivered by webhook", ["webhook", "state"], registry=self.registry
         )
         self.tasks = Gauge(
             "slackwater_queue_tasks", "Tasks by queue and state", ["queue", "state"], registry=self.registry
@@ -75,6 +79,13 @@ class Metrics:
             self.tasks.labels(name, state).set(count)
         for name, age in ages.items():
             self.oldest.labels(name).set(age)
+
+    def deliveries(self, backlogs: Iterable[Backlog]) -> None:
+        """Webhooks are few and an administrator's, so they may be labels."""
+        self.waiting.clear()
+        for backlog in backlogs:
+            self.waiting.labels(backlog.webhook, "open").set(backlog.open)
+            self.waiting.labels(backlog.webhook, "dead").set(backlog.dead)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

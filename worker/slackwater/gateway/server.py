@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
 
+from slackwater.delivery.round import deliver_forever
 from slackwater.gateway.app import create_app
 from slackwater.gateway.auth import Tokens
 from slackwater.gateway.context import Gateway
@@ -19,7 +21,7 @@ from slackwater.gateway.settings import GatewaySettings
 from slackwater.gateway.sweeping import sweep_forever
 from slackwater.logging import configure
 from slackwater.redis_client import redis_client
-from slackwater.settings import Constants, StoreSettings, load
+from slackwater.settings import Constants, DeliverySettings, StoreSettings, load
 from slackwater.slots import Slots
 from slackwater.store import Store
 from slackwater.store.url import plain_url
@@ -47,20 +49,31 @@ class Server(uvicorn.Server):
 
 def run(host: str, port: int) -> None:
     """Serve until SIGTERM. Raises SettingsError for what the environment lacks."""
-    settings, servers = load(GatewaySettings), load(StoreSettings)
+    settings, servers, delivery = load(GatewaySettings), load(StoreSettings), load(DeliverySettings)
     tokens = settings.load_tokens()
     # Before serving, and once more when uvicorn is done: it raises the signal that it caught again.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    asyncio.run(_serve(host, port, settings, servers, tokens))
+    asyncio.run(_serve(host, port, Loaded(settings, servers, delivery, tokens)))
 
 
-async def _serve(host: str, port: int, settings: GatewaySettings, servers: StoreSettings, tokens: Tokens) -> None:
+@dataclass(frozen=True)
+class Loaded:
+    """All that the environment says, read before anything starts."""
+
+    settings: GatewaySettings
+    servers: StoreSettings
+    delivery: DeliverySettings
+    tokens: Tokens
+
+
+async def _serve(host: str, port: int, loaded: Loaded) -> None:
+    settings, servers = loaded.settings, loaded.servers
     constants, url = load(Constants), servers.database_url.get_secret_value()
     store = Store.connect(url, constants=constants, pool_size=settings.pool_size)
     slots = redis_client(servers.redis_url.get_secret_value(), constants)
     configure(level=settings.log_level)
     app = create_app(
-        settings=settings, store=store, slots=slots, tokens=tokens, listen_url=plain_url(servers.listen_url)
+        settings=settings, store=store, slots=slots, tokens=loaded.tokens, listen_url=plain_url(servers.listen_url)
     )
     sweeping = asyncio.create_task(
         sweep_forever(
@@ -69,6 +82,9 @@ async def _serve(host: str, port: int, settings: GatewaySettings, servers: Store
             seconds=settings.sweep_seconds,
         )
     )
+    side = [sweeping]
+    if settings.deliver:
+        side.append(asyncio.create_task(deliver_forever(store, loaded.delivery)))
     config = uvicorn.Config(
         app,
         host=host,
@@ -81,7 +97,8 @@ async def _serve(host: str, port: int, settings: GatewaySettings, servers: Store
     try:
         await Server(config, app.state.gateway, asyncio.get_running_loop()).serve()
     finally:
-        sweeping.cancel()
-        await asyncio.gather(sweeping, return_exceptions=True)
+        for task in side:
+            task.cancel()
+        await asyncio.gather(*side, return_exceptions=True)
         await slots.aclose()
         await store.close()

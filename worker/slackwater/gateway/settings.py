@@ -32,6 +32,8 @@ class GatewaySettings(BaseSettings):
     probe_seconds: Seconds = 1
     """Redis is asked at most this often whether it is there."""
     sweep_seconds: Seconds = 2.5
+    deliver: bool = True
+    """Take part in the deliveries of the outbox to webhooks."""
     log_level: str = Field(default="INFO", validation_alias=f"{PREFIX}LOG_LEVEL")
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
     """After SIGTERM: not ready, but still serving, until load balancers have noticed."""

@@ -66,8 +66,20 @@ CASES = [
         (serving("a").busy(since=seconds(300)), serving("b").busy(since=seconds(30))),
         ["drain b ScaleDown"],
     ),
-    Case("a pod that never started goes before an idle one", 1, (serving("a"), pending("b")), ["drain b ScaleDown"]),
-    Case("a broken pod goes before an idle one", 1, (serving("a"), broken("b")), ["drain b ScaleDown"]),
+    Case(
+        "a pod that never started goes before an idle one",
+        1,
+        (serving("a"), pending("b")),
+        ["drain b ScaleDown"],
+        {"rollout": {"maxUnavailable": 1}},
+    ),
+    Case(
+        "a broken pod goes before an idle one",
+        1,
+        (serving("a"), broken("b")),
+        ["drain b ScaleDown"],
+        {"rollout": {"maxUnavailable": 1}},
+    ),
     Case(
         "unknown is busy: a silent container goes last",
         1,
@@ -107,6 +119,12 @@ CASES = [
         "a drain that its own worker began is not called off",
         2,
         (serving("a"), serving("b").cordoned(Cause.TERMINATED, origin="worker", annotated=False).busy()),
+        ["create new"],
+    ),
+    Case(
+        "nor one that we began and its worker made final",
+        2,
+        (serving("a"), serving("b").cordoned(Cause.SCALE_DOWN, origin="worker").busy()),
         ["create new"],
     ),
     Case(
@@ -277,6 +295,14 @@ CASES = [
         ROLLOUT,
     ),
     Case(
+        "pods of a dead revision roll before those of the proven one",
+        2,
+        (serving("o0", OLD), serving("x0", "dead"), *new(1)),
+        ["drain x0 Rollout", "create new"],
+        {},
+        ROLLOUT,
+    ),
+    Case(
         "a broken pod of the proven revision is rolled like any other",
         2,
         (serving("o0", OLD), broken("o1", OLD)),
@@ -291,6 +317,26 @@ CASES = [
         ["create new"],
         {},
         {"nodes": {"n1": Node("n1", taints=(UNSCHEDULABLE,)), "n2": Node("n2")}},
+    ),
+    Case(
+        "a drain is not called off on a node that is cut off",
+        2,
+        (serving("a", node="n2"), serving("b").cordoned(Cause.SCALE_DOWN).busy()),
+        ["create new"],
+        {},
+        {"nodes": {"n1": Node("n1", reachable=False), "n2": Node("n2")}},
+    ),
+    Case(
+        "a broken pod's drain is not called off",
+        2,
+        (serving("a"), broken("b").cordoned(Cause.SCALE_DOWN)),
+        ["create new", "condemn b"],
+    ),
+    Case(
+        "a drain that its worker made final is not called off",
+        2,
+        (serving("a"), serving("b").cordoned(Cause.SCALE_DOWN, origin="worker").busy()),
+        ["create new"],
     ),
     Case("a pool that is being deleted makes and drains nothing", 3, new(1), [], deleting=True),
     Case(

@@ -8,10 +8,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from slackwater.claim import HandedBack, Identity
+from slackwater.dispatch import Dispatcher
 from slackwater.executor import Surroundings
 from slackwater.health import Pulse
 from slackwater.loop import Worker
@@ -118,3 +121,19 @@ async def test_the_second_signal_hands_back_what_runs(rig: Rig) -> None:
     rig.worker._on_signal(signal.SIGTERM, None)
     assert await asyncio.wait_for(running, 5) is ExitCode.DEADLINE
     assert rig.store.named("hand_back") == [(HandedBack("SecondSignal", started=True),)]
+
+
+async def test_a_signal_after_the_worker_has_left_changes_nothing(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+    """A condemned worker leaves by itself, and the SIGTERM of its pod's deletion comes while it closes."""
+    idle = SimpleNamespace(in_flight=0, in_doubt=0, run=asyncio.Event().wait)
+    rig.worker.dispatcher = cast(Dispatcher, idle)
+    rig.links.standing = Standing(True, "Rollout", None, "Open", ended=False, condemned=True)
+    assert await asyncio.wait_for(rig.worker.run(), 5) is ExitCode.DRAINED
+    rig.renewal.close(5)
+
+    def closed(cause: str, deadline: float | None) -> Future[None]:
+        raise RuntimeError("Event loop is closed")
+
+    rig.worker.cordon_self = closed
+    rig.worker._on_signal(signal.SIGTERM, None)
+    assert "drain started" not in capfd.readouterr().out

@@ -76,6 +76,7 @@ class Worker:
         self._executions: dict[asyncio.Task[None], Execution] = {}
         self._sweeping = True
         self._verdict: Verdict | None = None
+        self._leaving = False
         self.wake = Wake()
         self.dispatcher: Dispatcher | None = None
         self.around: Surroundings | None = None
@@ -135,6 +136,7 @@ class Worker:
                     asyncio.create_task(self._claim_for_ever(self.dispatcher)),
                 ]
             code = await self._supervise()
+            self._leaving = True
         finally:
             for task in side:
                 task.cancel()
@@ -284,7 +286,13 @@ class Worker:
     # ---- signals
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Between two bytecodes of the main thread, whatever runs there: no locks, no logger, no waiting."""
+        """Between two bytecodes of the main thread, whatever runs there: no locks, no logger, no waiting.
+
+        A worker that leaves does already what a signal asks for, and what would write a cordon may be closed: a
+        condemned one leaves by itself, and its pod's deletion comes right after.
+        """
+        if self._leaving:
+            return
         now = self._clock()
         deadline = self._drain.signal(now)
         if self._drain.signals == 1:

@@ -129,7 +129,6 @@ async def test_a_signal_after_the_worker_has_left_changes_nothing(rig: Rig, capf
     rig.worker.dispatcher = cast(Dispatcher, idle)
     rig.links.standing = Standing(True, "Rollout", None, "Open", ended=False, condemned=True)
     assert await asyncio.wait_for(rig.worker.run(), 5) is ExitCode.DRAINED
-    rig.renewal.close(5)
 
     def closed(cause: str, deadline: float | None) -> Future[None]:
         raise RuntimeError("Event loop is closed")

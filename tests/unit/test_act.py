@@ -164,7 +164,8 @@ async def test_a_name_that_is_taken_or_going_gives_way_to_the_next_ordinal(bench
     bench.api.answers["create p-rev-0"] = errors.AlreadyExists("there")
     bench.api.answers["get p-rev-0"] = there
     await bench.run(CREATE)
-    assert bench.api.bodies[-1]["metadata"]["name"] == "p-rev-1"
+    made = [body["metadata"]["name"] for body in bench.api.bodies if body]
+    assert made == ["p-rev-0", "p-rev-1"]
 
 
 async def test_a_delete_has_the_uid_as_precondition(bench: Bench) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +20,7 @@ from slackwater.errors import InvalidInput, LeaseLost, SlotsUnavailable, StoreUn
 from slackwater.executor import Execution, How, Surroundings
 from slackwater.renewal import Figures, Renewal, SlotAnswer
 from slackwater.retry import Exponential, RetryDecision
+from slackwater.runners import CodeEnd, Stopped
 from slackwater.sdk import Context, ProviderCall, SyncContext
 from slackwater.task import Kind, TaskType
 from slackwater.trust import Ending
@@ -71,6 +74,9 @@ class Scripted:
 
     async def store_reference(self, key: str, reference: str) -> None:
         self._call("reference", key, reference)
+
+    async def late_outcome(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
+        self.late.append((name, n, outcome))
 
     async def resolve(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
         self._call("resolve", name, n, outcome)
@@ -260,6 +266,92 @@ async def test_an_untrusted_claim_asks_no_provider_until_a_renewal_is_confirmed(
     # The stored request goes out, whatever the code asked for this time, under the intent's key and with the claim.
     assert asked == [ProviderCall("key-1", {"stored": True}, CLAIM)]
     assert rig.store.named("reference") == [("key-1", "r-1")]
+
+
+async def test_a_claim_that_loses_trust_between_intent_and_call_asks_no_provider(rig: Rig) -> None:
+    asked: list[ProviderCall] = []
+
+    async def call(ask: ProviderCall) -> str:
+        asked.append(ask)
+        return "r-1"
+
+    async def submits(ctx: Context, _payload: Any) -> None:
+        await ctx.submission("frame", provider="p", request={}, call=call)
+
+    async def intend(claim: Claim, name: str, provider: str, request: Any, after: int) -> Submission:
+        """The store answers, and is gone; by the time the answer is read the window is over."""
+        rig.store.renewal_answer = StoreUnavailable("away")
+        await asyncio.sleep(0.5)
+        return await Scripted.intend(rig.store, claim, name, provider, request, after)
+
+    rig.store.intend = intend  # type: ignore[method-assign]
+    execution = rig.execution(submits, silence_seconds=60)
+    running = asyncio.create_task(execution.run(start=True))
+    await asyncio.wait_for(asyncio.to_thread(_wait, lambda: bool(rig.store.named("intend"))), 5)
+    await rig.renewal.run(asyncio.sleep, 0.1)
+    assert asked == []
+    rig.store.renewal_answer = None
+    assert await running is How.DONE
+    assert len(asked) == 1
+
+
+async def test_the_intent_is_stored_before_the_provider_is_called(rig: Rig) -> None:
+    async def call(_ask: ProviderCall) -> str:
+        rig.store.calls.append(("provider",))
+        return "r-1"
+
+    async def submits(ctx: Context, _payload: Any) -> None:
+        await ctx.submission("frame", provider="p", request={}, call=call)
+
+    assert await rig.run(submits) is How.DONE
+    assert [call[0] for call in rig.store.calls[:3]] == ["intend", "provider", "reference"]
+
+
+async def test_a_run_that_is_to_stop_asks_no_provider_for_anything_new(rig: Rig) -> None:
+    began = asyncio.Event()
+
+    async def call(_ask: ProviderCall) -> str:
+        raise AssertionError("asked")
+
+    async def submits_at_the_last_moment(ctx: Context, _payload: Any) -> None:
+        began.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        await ctx.submission("frame", provider="p", request={}, call=call)
+
+    execution = rig.execution(submits_at_the_last_moment)
+    running = asyncio.create_task(execution.run(start=True))
+    await began.wait()
+    execution.end(Ending.DRAIN_DEADLINE)
+    assert await running is How.HANDED_BACK
+    assert rig.store.named("intend") == []
+
+
+async def test_a_refused_renewal_kills_the_code_though_the_main_loop_is_blocked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = threading.Event()
+
+    class Waits:
+        def __init__(self) -> None:
+            self.stopped = asyncio.Event()
+
+        async def run(self) -> CodeEnd:
+            await self.stopped.wait()
+            return Stopped()
+
+        def stop(self) -> None:
+            self.stopped.set()
+
+        def kill(self) -> None:
+            killed.set()
+
+    monkeypatch.setattr(Execution, "_make_runner", lambda _self: Waits())
+    running = asyncio.create_task(rig.execution(well).run(start=True))
+    await asyncio.sleep(0.05)
+    rig.store.renewal_answer = LeaseLost(CLAIM)
+    assert killed.wait(5), "the loop stands still meanwhile"
+    assert await running is How.FENCED
 
 
 def _wait(holds: Callable[[], bool]) -> None:

@@ -196,6 +196,12 @@ def test_a_pod_on_an_unreachable_node_that_still_works_is_not_lost() -> None:
     assert said(unreachable(heard(600).busy()).plan(pool(2))) == []
 
 
+def test_a_silent_pod_on_a_node_that_answers_is_not_lost() -> None:
+    """Its worker may be hung, but the kubelet is there to say so."""
+    found = replace(unreachable(heard(600)), nodes={"n1": Node("n1"), "n2": Node("n2")})
+    assert said(found.plan(pool(2))) == []
+
+
 def test_a_pod_whose_node_object_is_gone_is_lost_when_silent() -> None:
     world = replace(unreachable(heard(61)), nodes={"n2": Node("n2")})
     assert said(world.plan(pool(2))) == ["create new"]
@@ -280,6 +286,7 @@ def test_eviction_policy_allow_has_no_budget_and_no_label() -> None:
 def test_a_new_revision_is_recorded_before_any_pod_of_it_is_made() -> None:
     found = after(serving("a", OLD), revisions=(revision("old", 1, completed=True),)).plan(pool(2))
     assert names(Create, found) == [f"p-{OLD}-0"]
+    assert said(World((), ()).plan(pool(2))) == []
 
 
 def test_names_are_the_lowest_free_ordinals() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slackwater_operator.actions import Forget, Mark, Record
+from slackwater_operator.actions import Create, Forget, Mark, Record
 from slackwater_operator.drain import look
 from slackwater_operator.revisions import choose
 from slackwater_operator.seen import Revision
@@ -107,6 +107,20 @@ def test_rollback_marks_the_revision_and_goes_back_to_the_proven_one() -> None:
     assert said(settled.plan(back)) == []
     newer = of(Record, settled.plan(pool(2, image="third", rollout={"onFailure": "Rollback"})))
     assert [r.revision for r in newer] == [hash_of("third")]
+
+
+def test_a_newer_spec_overtakes_a_rollback() -> None:
+    failed_one = revision("new", 2, failed=NOW)
+    third = revision("third", 3)
+    world = World((serving("a", OLD), serving("b", OLD)), (failed_one, ROLLING[1], third))
+    spec = pool(2, image="third", rollout={"onFailure": "Rollback"})
+    assert [c.revision for c in of(Create, world.plan(spec))] == [hash_of("third")]
+
+
+def test_while_a_revision_is_not_recorded_no_old_pod_goes() -> None:
+    world = World((serving("a", OLD), serving("b", OLD)), (ROLLING[1],))
+    spec = pool(2, rollout={"maxSurge": 0, "maxUnavailable": 1})
+    assert said(world.plan(spec)) == []
 
 
 def test_history_keeps_what_is_in_use_and_so_many_more() -> None:

@@ -270,6 +270,24 @@ async def test_after_forget_nothing_is_renewed(rig: Rig) -> None:
     assert rig.links.by_claim[CLAIM] == seen
 
 
+async def test_a_renewal_confirms_the_moment_it_was_sent(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late its answer came."""
+
+    async def answers_late(_claim: Claim, *, evidence: bool) -> None:
+        sent.append(rig.now())
+        rig.leap += 10.0
+
+    sent: list[float] = []
+    monkeypatch.setattr(rig.links, "renew_claim", answers_late)
+    watched = rig.watch()
+    began = watched.sent_at
+    for _ in range(500):
+        if watched.sent_at != began:
+            break
+        await asyncio.sleep(0.01)
+    assert began < watched.sent_at <= sent[-1]
+
+
 def test_trust_counts_from_the_sending_of_the_last_confirmed_renewal() -> None:
     async def scenario() -> None:
         now = 100.0

@@ -63,6 +63,13 @@ def test_the_counts_keep_ready_draining_terminating_and_lost_apart() -> None:
     }
 
 
+def test_a_pod_that_is_not_ready_or_not_registered_does_not_serve() -> None:
+    unready = serving("b").but(ready=False)
+    assert condition(told(World((serving("a"), unready))), "Ready") == ("False", "TooFewReady")
+    stranger = replace(serving("b"), worker=None)
+    assert condition(told(World((serving("a"), stranger))), "Ready") == ("False", "TooFewReady")
+
+
 def test_while_the_store_gives_no_answer_nothing_is_called_lost() -> None:
     dead = {"n1": Node("n1", reachable=False)}
     found = told(World((serving("a"), serving("b")), nodes=dead, reachable=False))

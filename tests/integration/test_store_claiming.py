@@ -100,6 +100,17 @@ async def test_the_candidates_age_is_judged_after_the_wait_for_the_pods_row(worl
     assert await claiming_ is None
 
 
+async def test_a_claim_does_not_move_the_producers_signal(world: World) -> None:
+    """What a silent producer's task is judged by, else being run again and again would keep it alive."""
+    await world.worker()
+    task_id = await world.task()
+    before = await world.row(task_id)
+
+    assert await world.try_claim(task_id) is not None
+
+    assert (await world.row(task_id))["updated_at"] == before["updated_at"]
+
+
 async def test_a_worker_that_never_registered_claims_nothing(world: World) -> None:
     await world.worker()
 

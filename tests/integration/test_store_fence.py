@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from slackwater.claim import Claim, Done, Failed, Ground, HandedBack, OnInterrupt, TaskState
@@ -93,6 +94,34 @@ async def test_a_write_renews_a_lease_that_expired_but_was_not_taken_away(world:
 
     row = await world.row(claim.task_id)
     assert row["state"] != "running" or (row["lease_until"] - row["now"]).total_seconds() > 40
+
+
+@pytest.mark.parametrize("what", [*WRITES, "a renewal"])
+async def test_a_token_that_was_used_twice_opens_only_its_own_epoch(world: World, what: str) -> None:
+    """Tokens are random, so this takes a fault of ours; the epoch stands behind them."""
+    await world.worker()
+    old = await world.running()
+    await submissions.intend(world.store, old, "first", "stub", {"frame": 1})
+    await world.expire(old)
+    await recovery.take_away(world.store, await world.seen(old), Ground.EXPIRED)
+    assert await world.try_claim(old.task_id, token=old.token) is not None
+    before = await world.everything()
+
+    with pytest.raises(LeaseLost):
+        await (WRITES | {"a renewal": RENEWAL})[what](world.store, old)
+
+    assert await world.everything() == before
+
+
+async def test_a_claim_that_is_not_running_has_no_token_to_write_under(world: World) -> None:
+    """Whoever ends a claim clears its token; the table holds them to it, whatever the fence asks for."""
+    await world.worker()
+    await world.running()
+
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await world.sql("UPDATE slackwater.claim SET state = 'held'")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await world.sql("UPDATE slackwater.claim SET token = NULL")
 
 
 async def test_an_expired_lease_that_nobody_took_is_renewed_and_a_lost_one_is_not(world: World) -> None:

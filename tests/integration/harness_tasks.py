@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from slackwater.sdk import Context, RetryLater, SyncContext, task
+from slackwater.sdk import Context, ProviderCall, RetryLater, SyncContext, task
 
 Object = dict[str, Any]
 RELEASE: dict[str, asyncio.Event] = {}
@@ -55,3 +55,20 @@ async def deaf(ctx: Context, payload: Object) -> None:
             await RELEASE[payload["name"]].wait()
         except asyncio.CancelledError:
             continue
+
+
+async def _reference(call: ProviderCall) -> str:
+    return f"job-{call.key[:8]}"
+
+
+@task("h.late", on_interrupt="requeue")
+async def late(ctx: Context, payload: Object) -> Object:
+    """The first run learns the provider's outcome only after it lost its lease."""
+    asked = await ctx.submission("frame", provider="stub", request={}, call=_reference)
+    if asked.outcome is None:
+        try:
+            await RELEASE[payload["name"]].wait()
+        except asyncio.CancelledError:
+            await ctx.resolve(asked, {"url": "late"})
+    result: Object = asked.outcome or {"url": "fresh"}
+    return result

@@ -122,3 +122,11 @@ async def test_what_does_not_come_is_named(h: TaskHarness, name: str) -> None:
         await h.start("nothing")
     RELEASE[name].set()
     assert await run.result() == "released"
+
+
+async def test_an_outcome_learnt_after_the_lease_was_lost_is_found_by_the_next_run(h: TaskHarness, name: str) -> None:
+    run = await h.start("h.late", {"name": name})
+    await run.submitted()
+    assert await run.lose_lease() == "queued"
+    assert await run.result() == {"url": "late"}
+    assert await run.epoch() == 2

@@ -76,7 +76,7 @@ class Scripted:
         self._call("reference", key, reference)
 
     async def late_outcome(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
-        self.late.append((name, n, outcome))
+        self._call("late_outcome", name, n, outcome)
 
     async def resolve(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
         self._call("resolve", name, n, outcome)

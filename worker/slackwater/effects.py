@@ -7,6 +7,7 @@ final: it raises LeaseLost and ends the execution. Once the run is over, effects
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +25,8 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.2, 2.0
 
 
 class Writes(Protocol):
-    """The store's writes, bound to the main loop's engine. Each proves the claim; all but `store_reference`."""
+    """The store's writes, bound to the main loop's engine. Each proves the claim; all but
+    `store_reference` and `late_outcome`."""
 
     async def progress(self, claim: Claim, fraction: float) -> None: ...
     async def add_event(self, claim: Claim, counter: int, kind: str, data: dict[str, Any]) -> None: ...
@@ -32,6 +34,8 @@ class Writes(Protocol):
     async def intend(self, claim: Claim, name: str, provider: str, request: Any, after: int) -> Submission: ...
     async def store_reference(self, key: str, reference: str) -> None: ...
     async def resolve(self, claim: Claim, name: str, n: int, outcome: Any) -> None: ...
+    async def late_outcome(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
+        """The same without a claim: stored, acted on by nobody."""
 
 
 class ClaimEffects:
@@ -90,7 +94,13 @@ class ClaimEffects:
         await self._repeat(lambda: self._answered(lambda: self._writes.store_reference(key, reference)))
 
     async def resolve(self, name: str, n: int, outcome: Any) -> None:
-        await self._write(lambda: self._writes.resolve(self._watched.claim, name, n, outcome))
+        try:
+            await self._write(lambda: self._writes.resolve(self._watched.claim, name, n, outcome))
+        except LeaseLost:
+            # A fact about the provider, whoever holds the lease: the next run finds it. One try: it can ask again.
+            with contextlib.suppress(StoreUnavailable, TimeoutError):
+                await self._answered(lambda: self._writes.late_outcome(self._watched.claim, name, n, outcome))
+            raise
 
     async def confirm(self) -> None:
         """Before an effect that is not the store's: the claim can be acted on."""

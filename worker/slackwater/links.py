@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from slackwater.claim import Candidate, Claim, ClaimedTask, Done, Failed, HandedBack, Identity, Submission
+from slackwater.claim import (
+    Candidate,
+    Claim,
+    ClaimedTask,
+    Done,
+    Failed,
+    HandedBack,
+    Identity,
+    Submission,
+    submission_key,
+)
 from slackwater.dispatch import Full, Taken
 from slackwater.errors import SlotsLost, SlotsUnavailable, StoreUnavailable
 from slackwater.logging import logger
@@ -162,6 +172,9 @@ class MainLinks:
 
     async def resolve(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
         await submissions.resolve(self._store, claim, name, n, outcome)
+
+    async def late_outcome(self, claim: Claim, name: str, n: int, outcome: Any) -> None:
+        await submissions.store_outcome(self._store, submission_key(claim.task_id, name, n), outcome)
 
     async def finish(self, claim: Claim, outcome: Done | Failed, retry: RetryDecision) -> str:
         return (await writing.finish(self._store, claim, outcome, retry=retry)).value

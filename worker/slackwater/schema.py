@@ -160,6 +160,7 @@ claim = Table(
     Index("claim_next", "queue", "order_key", "task_id", postgresql_where=text("state = 'queued'")),
     Index("claim_running", "worker_id", postgresql_where=text("state = 'running'")),
     Index("claim_fenced", "task_id", postgresql_where=text("old_token IS NOT NULL")),
+    Index("claim_unknown", "task_id", postgresql_where=text("state = 'unknown'")),
     Index("claim_pending_by_user", "user_id", postgresql_where=text("state = 'queued'")),
     postgresql_with={
         "fillfactor": "70",

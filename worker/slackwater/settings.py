@@ -103,6 +103,30 @@ class DeliverySettings(BaseSettings):
     longest_wait_seconds: Seconds = 3600
 
 
+Age = Annotated[float, Field(gt=0, le=36_500, allow_inf_nan=False)]
+
+
+class RetentionSettings(BaseSettings):
+    """How long things are kept after their end; `slackwater prune` removes what is older."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}KEEP_", frozen=True, extra="ignore")
+
+    tasks_days: Age = 30
+    """A task with its claim, submissions and settlements."""
+    results_days: Age = 30
+    """A task's result and checkpoint; the task itself stays until its own age."""
+    events_hours: Age = 24
+    """After the task's end. Its last event stays as long as the task."""
+    outbox_days: Age = 7
+    dead_days: Age = 30
+    """Deliveries that were given up."""
+    audit_days: Age = 365
+    keys_days: Age = 30
+    """Idempotency keys of ended tasks. A repeat after that is a new task."""
+    workers_days: Age = 7
+    """Ended workers and the cordons of their pods."""
+
+
 class StoreSettings(BaseSettings):
     """Where the servers are. `DATABASE_DIRECT_URL` serves LISTEN when `DATABASE_URL` goes through PgBouncer."""
 

@@ -31,6 +31,7 @@ class HeldSlot:
 def register(app: typer.Typer) -> None:
     app.command("slots")(slots)
     app.command("sweep")(sweep)
+    app.command("prune")(prune)
 
 
 def slots(
@@ -95,6 +96,40 @@ def sweep(context: typer.Context) -> None:
     output_of(context).one(report)
     if report.errors:
         raise typer.Exit(1)
+
+
+def prune(  # noqa: PLR0917 - the options of a command
+    context: typer.Context,
+    tasks: Annotated[float | None, typer.Option("--tasks-days", min=0, help="Ended tasks.")] = None,
+    results: Annotated[float | None, typer.Option("--results-days", min=0, help="Their results.")] = None,
+    events: Annotated[float | None, typer.Option("--events-hours", min=0, help="Their events.")] = None,
+    outbox: Annotated[float | None, typer.Option("--outbox-days", min=0, help="What was delivered.")] = None,
+    dead: Annotated[float | None, typer.Option("--dead-days", min=0, help="What was given up.")] = None,
+    audit: Annotated[float | None, typer.Option("--audit-days", min=0, help="Audit records.")] = None,
+    keys: Annotated[float | None, typer.Option("--keys-days", min=0, help="Idempotency keys.")] = None,
+    workers: Annotated[float | None, typer.Option("--workers-days", min=0, help="Workers and cordons.")] = None,
+) -> None:
+    """Remove what is older than its kind's age; an age not given is that of SLACKWATER_KEEP_…. Prints how many."""
+    from slackwater.settings import RetentionSettings
+    from slackwater.store.retention import prune as act
+
+    given = {
+        "tasks_days": tasks,
+        "results_days": results,
+        "events_hours": events,
+        "outbox_days": outbox,
+        "dead_days": dead,
+        "audit_days": audit,
+        "keys_days": keys,
+        "workers_days": workers,
+    }
+    keep = load(RetentionSettings).model_copy(update={k: v for k, v in given.items() if v is not None})
+
+    async def work() -> Any:
+        async with opened_store() as store:
+            return await act(store, keep)
+
+    output_of(context).one(run(work()))
 
 
 def _literal(text: str) -> str:

@@ -25,6 +25,8 @@ def register(app: typer.Typer) -> None:
     group.command("cancel")(cancel)
     group.command("retry")(retry)
     group.command("finalize")(finalize)
+    group.command("adopt")(adopt)
+    group.command("outcome")(outcome)
     app.add_typer(group, name="task")
 
 
@@ -145,3 +147,40 @@ def finalize(
             return await act(store, task_id(id_), who=who(), reason=reason)
 
     output_of(context).one({"id": id_, "state": found(run(work()), "such task")})
+
+
+def adopt(
+    context: typer.Context,
+    id_: TaskId,
+    result: Annotated[str | None, typer.Argument(help="JSON. Default: the outcome that is on record.")] = None,
+    reason: Annotated[str, typer.Option(help="Kept in the audit.")] = "",
+) -> None:
+    """End an unknown task as done: charged, with its result attached. The counterpart of finalize, which refunds."""
+    from slackwater.store.adopting import adopt as act
+
+    value = None if result is None else parse_json(result.encode("utf-8", "surrogateescape"), field="result")
+
+    async def work() -> Any:
+        async with opened_store() as store:
+            return await act(store, task_id(id_), result=value, who=who(), reason=reason)
+
+    found(run(work()) or None, "such task")
+    output_of(context).one({"id": id_, "state": "done"})
+
+
+def outcome(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help="The submission's idempotency key.")],
+    document: Annotated[str, typer.Argument(metavar="OUTCOME", help="JSON: what the provider has on record.")],
+) -> None:
+    """Record a late result. The first word stands; a task that runs again finds it, an unknown one can be adopted."""
+    from slackwater.store.adopting import late_result
+
+    value = parse_json(document.encode("utf-8", "surrogateescape"), field="outcome")
+
+    async def work() -> Any:
+        async with opened_store() as store:
+            return await late_result(store, key, value, who=who())
+
+    recorded = found(run(work()), "submission with this key")
+    output_of(context).one({"task": recorded.task_id, "name": recorded.name, "outcome": recorded.outcome})

@@ -11,6 +11,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from slackwater.store.adopting import Unknown
 from slackwater.store.outbox import Backlog
 from slackwater.store.reading import QueueStats
 
@@ -40,6 +41,12 @@ class Metrics:
         )
         self.waiting = Gauge(
             "slackwater_deliveries", "Undelivered by webhook", ["webhook", "state"], registry=self.registry
+        )
+        self.unknown_tasks = Gauge(
+            "slackwater_unknown_tasks", "Tasks whose provider's outcome is not known", registry=self.registry
+        )
+        self.unknown_oldest = Gauge(
+            "slackwater_unknown_oldest_seconds", "Age of the oldest of them", registry=self.registry
         )
         self.tasks = Gauge(
             "slackwater_queue_tasks", "Tasks by queue and state", ["queue", "state"], registry=self.registry
@@ -86,6 +93,10 @@ class Metrics:
         for backlog in backlogs:
             self.waiting.labels(backlog.webhook, "open").set(backlog.open)
             self.waiting.labels(backlog.webhook, "dead").set(backlog.dead)
+
+    def unknown(self, found: Unknown) -> None:
+        self.unknown_tasks.set(found.count)
+        self.unknown_oldest.set(found.oldest_seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

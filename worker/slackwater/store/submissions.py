@@ -15,7 +15,7 @@ from slackwater.claim import Claim, Submission, submission_key
 from slackwater.limits import check_json, check_payload
 from slackwater.store import Store
 from slackwater.store.fence import fenced
-from slackwater.store.sql import as_json, sql
+from slackwater.store.sql import INSTANT, as_json, sql
 
 REQUEST_BYTES = 1024 * 1024
 
@@ -47,6 +47,20 @@ _OUTCOME = sql(
     WHERE key = :key RETURNING {columns}
     """,
     {"columns": _COLUMNS},
+)
+
+# The claim's lock puts it before or after whatever ends the task, so that a refund either knows of it or comes first.
+_LOCK_TASK = sql("""
+    SELECT k.task_id FROM {s}.claim k WHERE k.task_id = (SELECT task_id FROM {s}.submission WHERE key = :key) FOR UPDATE
+""")
+_OPEN = sql("SELECT intent_at FROM {s}.submission WHERE key = :key AND outcome IS NULL")
+_LATE_COST = sql(
+    """
+    UPDATE {s}.settlement SET late_cost = reserved
+    WHERE task_id = :task_id AND refunded IS NOT NULL AND late_cost IS NULL
+      AND n = (SELECT max(n) FROM {s}.settlement WHERE task_id = :task_id AND reserved_at <= :intent_at)
+    """,
+    intent_at=INSTANT,
 )
 
 
@@ -92,11 +106,20 @@ async def resolve(store: Store, claim: Claim, name: str, n: int, outcome: Any) -
 
 
 async def store_outcome(store: Store, key: str, outcome: Any) -> Submission | None:
-    """A late result: stored write-once without a claim, acted on by nobody here. None: no such key."""
+    """A late result: stored write-once without a claim, acted on by nobody here. None: no such key.
+
+    If what was reserved for it has been refunded, it is recorded as cost: the provider was paid, the user is not asked.
+    """
     body = _outcome(outcome)
     async with store.transaction() as connection:
+        await connection.execute(_LOCK_TASK, {"key": key})
+        new = (await connection.execute(_OPEN, {"key": key})).one_or_none()
         row = (await connection.execute(_OUTCOME, {"key": key, "outcome": body})).one_or_none()
-    return None if row is None else _submission(row)
+        if row is None:
+            return None
+        if new is not None:
+            await connection.execute(_LATE_COST, {"task_id": row.task_id, "intent_at": new.intent_at})
+    return _submission(row)
 
 
 async def submissions(store: Store, task_id: UUID) -> list[Submission]:

@@ -115,7 +115,8 @@ def minute(instant: datetime) -> str:
 
 
 def merge(old: Mapping[str, Any], new: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """New content with the old times of transition, of conditions whose status has not changed."""
+    """New content with the old times of transition of conditions whose status has not changed, and with the last
+    known counters while the store gives no answer."""
     before = {c["type"]: c for c in old.get("conditions") or []}
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     merged = []
@@ -124,7 +125,8 @@ def merge(old: Mapping[str, Any], new: dict[str, Any], now: datetime) -> dict[st
         same = was is not None and was.get("status") == condition["status"]
         since = was["lastTransitionTime"] if same and was and was.get("lastTransitionTime") else stamp
         merged.append({**condition, "lastTransitionTime": since})
-    return {**new, "conditions": merged}
+    kept = {"recovery": old["recovery"]} if "recovery" in old else {}
+    return {**kept, **new, "conditions": merged}
 
 
 def settled_part(found: Mapping[str, Any]) -> dict[str, Any]:

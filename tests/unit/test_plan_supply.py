@@ -190,6 +190,14 @@ CASES = [
         ROLLOUT,
     ),
     Case(
+        "drains of other causes use up nothing of maxDraining",
+        2,
+        (serving("d", OLD).cordoned(Cause.SCALE_DOWN).busy(), *old(1), *new(2)),
+        ["drain o0 Rollout"],
+        {"drain": {"maxDraining": 1}},
+        ROLLOUT,
+    ),
+    Case(
         "a terminating pod still counts for maxDraining while its container runs",
         2,
         (serving("d", OLD).cordoned(condemned=True).but(deleting=NOW), *old(1), *new(2)),

@@ -70,7 +70,7 @@ def test_killed_again_and_again_until_the_rollout_is_through(
 ) -> None:
     with scene(operators, stage, f"again-{when}", PODS, audit) as pool:
         began = time.monotonic()
-        outcome = pool.rollout(again_and_again(when), seconds=(11, 13 + 3 * PODS), patience=300)
+        outcome = pool.rollout(again_and_again(when), seconds=(4, 10 + PODS), patience=300)
         assert tell(f"{PODS} busy pods, killed {when} every step", outcome, began) == []
         assert len(outcome.died) >= 4 * PODS, "at least at each pod's create, cordon, condemnation and delete"
 

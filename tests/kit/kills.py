@@ -163,9 +163,13 @@ def sample(calls: list[Call]) -> list[list[Doom]]:
     steps = [kind for kind in most if is_step(kind)]
     passing = [kind for kind in most if not is_step(kind)]
     return [
-        [Doom(k, 1, "before") for k in kinds] + [Doom(k, min(2, most[k]), "after") for k in reversed(kinds)]
-        for pair in itertools.zip_longest(passing, steps)
-        if (kinds := [k for k in pair if k])
+        [
+            Doom(k, n, when)
+            for k in kinds
+            if k
+            for when, n in (("before", 1), ("after", min(2, most[k], 1 + is_step(k))))
+        ]
+        for kinds in itertools.zip_longest(passing, steps)
     ]
 
 

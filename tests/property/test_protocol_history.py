@@ -34,7 +34,7 @@ MOVES = 80
 
 picks = st.integers(0, 30)
 choices = st.integers(0, 59)
-kinds = st.lists(st.sampled_from(["plain", "paid", "kept", "paid"]), min_size=4, max_size=8)
+kinds = st.lists(st.sampled_from(["plain", "plain", "paid", "paid", "paid", "kept", "once"]), min_size=4, max_size=8)
 FAULTS = st.sampled_from(["lose", "cut", "late"])
 OUTSIDERS = st.sampled_from(["reaper", "reaper", "sweep1", "sweep2", "sweep1", "operator", "operator", "admin"])
 SECONDS = st.sampled_from([1, 3, 6, 6, 10, 14, 14, 20, 31, 36, 46, 61, 700])
@@ -85,9 +85,12 @@ class Adversary(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self._move(self.history.passes(seconds))
 
-    @rule(what=st.sampled_from(["clock", "flush", "flush"]), seconds=STEPS_OF_REDIS)
+    @rule(what=st.sampled_from(["clock", "flush", "nothing", "nothing"]), seconds=STEPS_OF_REDIS)
     def redis(self, what: str, seconds: float) -> None:
-        self._move(self.history.redis_steps(seconds) if what == "clock" else self.history.redis_loses_everything())
+        if what == "clock":
+            self._move(self.history.redis_steps(seconds))
+        elif what == "flush":
+            self._move(self.history.redis_loses_everything())
 
     @rule(what=ENDS_OF_PROCESSES, pick=picks)
     def process(self, what: str, pick: int) -> None:
@@ -99,7 +102,10 @@ class Adversary(RuleBasedStateMachine):
             case _:
                 self._move(self.history.sigterm(pick))
 
-    @rule(pick=picks, what=st.sampled_from(["pause", "go on", "go on", "postgres", "redis", "both", "heal", "heal"]))
+    @rule(
+        pick=picks,
+        what=st.sampled_from(["pause", "go on", "go on", "postgres", "redis", "both", "heal", "heal", "heal", "heal"]),
+    )
     def hinder(self, pick: int, what: str) -> None:
         if what in ("pause", "go on"):
             self.history.pause(pick, what == "pause")

@@ -64,6 +64,8 @@ class Judge:
         self.seen = EMPTY
         self.clock_is_whole = True
         """The database's clock never stepped by itself, so leases ran out no sooner than the windows of executions."""
+        self._settled_keys: dict[str, set[str]] = {}
+        """By task: submissions resolved before its present settlement was opened."""
         self._postgres = postgres
         self._redis = redis
         policy = world.policy
@@ -163,6 +165,14 @@ class Judge:
                 assert now.money[key] == was, f"money moved twice: {was}, {now.money[key]}"
         for task, k in now.claims.items():
             ended = k["state"] in ("failed", "cancelled") and before.claims[task]["state"] not in (*ENDS, "unknown")
+            resolved = {
+                s["key"] for (of, _, _), s in now.submissions.items() if of == task and s["outcome"] is not None
+            }
+            if k["settlement"] != before.claims[task]["settlement"]:
+                self._settled_keys[task] = resolved
+            if k["state"] == "cancelled" and now.money[task, k["settlement"]]["charged"] is not None:
+                paid = resolved - self._settled_keys.get(task, set())
+                assert paid, f"charged for nothing: {now.money[task, k['settlement']]}"
             open_ = [n for (of, _, n), s in now.submissions.items() if of == task and s["outcome"] is None]
             assert not (ended and open_), f"{k['state']} with submission {open_} open"
 

@@ -119,7 +119,10 @@ class History:
                 await self._on(actor, Go(choice), times)
 
     async def everybody(self, choices: list[int]) -> None:
-        """Each that is at something takes a step without a fault."""
+        """Each that is at something takes a step without a fault; nobody left to take one: somebody comes back."""
+        if not any(not process.paused for process in self.world.living()):
+            self.pause(choices[0], False)
+            await self.start(choices[0])
         for number, actor in enumerate(self.stage.ready()):
             if actor in self.stage.ready() and not actor.waits_for_orders:
                 await self._step(actor, Go(choices[number % len(choices)]))
@@ -130,8 +133,12 @@ class History:
         for seconds in (25, 25):
             await self.passes(seconds)
             await self.everybody([choice])
+        await self.order("reaper", 1, times=3 + choice % 9)
+        for _ in range(choice % 12):
+            await self.everybody([choice, choice + 1, choice + 5])
+        if choice % 3:
+            self.pause(pick, False)
             await self.everybody([choice])
-        await self.order("reaper", 1, times=choice % 6)
 
     async def _step(self, actor: Actor, go: Go) -> None:
         idle = actor.idle

@@ -262,7 +262,7 @@ class Execution:
                     self.watched.show()
         if choice == 4:
             return Raised("Boom", "it broke", None, lease_lost=False)
-        if self.claimed.type == "plain":
+        if self.claimed.type in ("plain", "once"):
             return Returned({"epoch": claim.epoch})
         return await self._paid(actor)
 

@@ -48,9 +48,10 @@ class World:
         self.types: dict[str, dict[str, Any]] = {
             kind: {"on_interrupt": on_interrupt, "silence_seconds": silence, "stale_seconds": 600.0}
             for kind, on_interrupt, silence in (
-                ("plain", "fail", 35.0),
+                ("plain", "requeue", 35.0),
                 ("paid", "requeue", 600.0),
                 ("kept", "hold", 35.0),
+                ("once", "fail", 35.0),
             )
         }
         self.tasks: list[UUID] = []

@@ -6,6 +6,7 @@ Exit code 1: a mutant survived; 2: one is broken, or the table no longer fits th
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from scripts.mutants.table import Guard, Rotten, guards, redundant
 
 def main() -> int:
     chosen = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that copies and servers go
     wanted = [g for g in guards() if all(w in f"{g.rule} {g.file} {g.name}".lower() for w in chosen.k.lower().split())]
     if chosen.list:
         _list(wanted)
@@ -32,7 +34,11 @@ def main() -> int:
     except (Rotten, OSError) as error:
         print(f"the table no longer fits the code: {error}")
         return 2
-    return _run(wanted, chosen.jobs, verbose=chosen.verbose)
+    try:
+        return _run(wanted, chosen.jobs, verbose=chosen.verbose)
+    except KeyboardInterrupt:
+        print("stopped")
+        return 130
 
 
 def _run(wanted: Sequence[Guard], jobs: int, *, verbose: bool) -> int:
@@ -60,12 +66,15 @@ def _run(wanted: Sequence[Guard], jobs: int, *, verbose: bool) -> int:
 
         width = max(len(g.name) for g in wanted)
         verdicts = []
-        with ThreadPoolExecutor(jobs) as pool:
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        try:
             for guard, verdict in zip(wanted, pool.map(one, wanted), strict=True):
                 verdicts.append(verdict)
                 print(f"{guard.name:<{width}}  {guard.rule:>9}  {verdict.end:<8}  {verdict.seconds:5.1f} s", flush=True)
                 if verdict.end is End.BROKEN or (verbose and verdict.why):
                     print(f"    {verdict.why}", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)  # stopped early: the one that runs ends, no other begins
     return _total(verdicts, time.monotonic() - started)
 
 

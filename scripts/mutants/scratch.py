@@ -41,6 +41,7 @@ class Scratch:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tree = path / "tree"
+        self._stamp = int(time.time())
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -57,11 +58,17 @@ class Scratch:
         """Raises Rotten."""
         file = self._tree / guard.file
         text = file.read_text()
-        file.write_text(guard.mutate(text))
+        self._write(file, guard.mutate(text))
         try:
             return self.run(guard.tests)
         finally:
-            file.write_text(text)
+            self._write(file, text)
+
+    def _write(self, file: Path, text: str) -> None:
+        """Under a time of its own: else a mutant of the same second and size would run its predecessor's bytecode."""
+        file.write_text(text)
+        self._stamp += 1
+        os.utime(file, (self._stamp, self._stamp))
 
     def run(self, tests: Sequence[str]) -> Verdict:
         """Caught: a test failed. Survived: all passed. Broken: anything else, and why."""
@@ -85,12 +92,7 @@ class Scratch:
     def _pytest(self, tests: Sequence[str], report: Path) -> tuple[int | None, str]:
         tree = self._tree
         more = [str(tree / "operator"), str(tree / "worker"), str(tree)]
-        # Without bytecode: a mutant may have the size and the second of its predecessor.
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(more),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            REPORT: str(report),
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(more), REPORT: str(report)}
         options = ["-x", "-q", "--no-header", "--tb=short", f"--timeout={TEST_SECONDS}", "-p", "no:cacheprovider"]
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, "-p", "scripts.mutants.witness", "--hypothesis-seed=0", *tests],

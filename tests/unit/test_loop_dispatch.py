@@ -251,10 +251,18 @@ async def test_a_claim_without_answer_that_was_made_is_run(rig: Rig) -> None:
 async def test_a_claim_without_answer_keeps_its_slot_and_its_place_until_none_can_come(rig: Rig) -> None:
     rig.links.waiting = [candidate(), candidate()]
     rig.links.on_claim = no_answer
-    rig.links.on_look = lambda _candidate, _token: Looked(None, over=False)
+    looks: list[UUID] = []
+
+    def not_over_yet(_candidate: Candidate, token: UUID) -> Looked:
+        looks.append(token)
+        return Looked(None, over=False)
+
+    rig.links.on_look = not_over_yet
     rig.places = 1
     async with rig.running():
-        await rig.until(lambda: rig.dispatcher.in_doubt == 1)
+        await rig.until(lambda: bool(looks))
+        await asyncio.sleep(0.05)
+        assert rig.dispatcher.in_doubt == 1
         assert rig.links.released == []
         rig.links.on_claim = claimed
         rig.links.on_look = lambda _candidate, _token: Looked(None, over=True)

@@ -305,7 +305,8 @@ def test_trust_counts_from_the_sending_of_the_last_confirmed_renewal() -> None:
         watched.confirm(120.0)  # sent at 120, answered late
         assert at(155.0) == (True, False)
         assert at(155.1) == (False, False)
-        watched.confirm(110.0)  # an older one, answered after it, adds nothing
+        watched.confirm(110.0)  # an older one, answered after it, adds nothing and takes nothing
+        assert at(155.0) == (True, False)
         assert at(155.1) == (False, False)
         assert at(180.1) == (False, True)
 

@@ -23,7 +23,7 @@ from slackwater_operator.events import Events
 from slackwater_operator.handlers import kopf_identity, kopf_settings, registry
 from slackwater_operator.leases import Leases
 from slackwater_operator.reconcile import Reconciler
-from slackwater_operator.resync import Resync
+from slackwater_operator.resync import Resync, pauses
 from slackwater_operator.rounds import Queue
 from slackwater_operator.web import Web
 
@@ -113,8 +113,8 @@ class Operator:
         )
 
     async def _resync(self, resync: Resync) -> None:
-        while True:
-            await asyncio.sleep(self._settings.resync_seconds)
+        for pause in pauses(self._settings.resync_seconds):
+            await asyncio.sleep(pause)
             await self._persist(resync.run)
             self._wake_all()
 

@@ -5,7 +5,8 @@ Items are made into values page by page, so that thousands of pods are never hel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -16,6 +17,16 @@ from slackwater_operator.kube import Kube
 from slackwater_operator.names import LABEL_POOL
 
 log = structlog.get_logger()
+
+
+_EARLY_SECONDS = (3.0, 15.0)
+"""What was deleted after our first list and before the watch's own is told by nobody; the watch begins meanwhile."""
+
+
+def pauses(resync_seconds: float) -> Iterator[float]:
+    """Before each further list: two soon after the start, then the usual."""
+    yield from (min(early, resync_seconds) for early in _EARLY_SECONDS)
+    yield from itertools.repeat(resync_seconds)
 
 
 class Resync:

@@ -21,7 +21,7 @@ from scripts.mutants.witness import REPORT
 
 ROOT = Path(__file__).parents[2]
 TEST_SECONDS = 60
-RUN_SECONDS = 300
+RUN_SECONDS = 150
 
 
 class End(StrEnum):

@@ -428,10 +428,12 @@ async def test_stubborn_code_is_reported_and_not_handed_back_until_it_stopped(ri
     running = asyncio.create_task(execution.run(start=True))
     await began.wait()
     execution.end(Ending.HURRY)
-    await asyncio.wait_for(rig.stubborn.wait(), 5)
-    assert execution.stubborn
-    assert rig.store.calls == []
-    stop.set()
+    try:
+        await asyncio.wait_for(rig.stubborn.wait(), 5)
+        assert execution.stubborn
+        assert rig.store.calls == []
+    finally:
+        stop.set()
     assert await running is How.DONE
     assert rig.store.named("release")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from slackwater.sdk import Context, ProviderCall, RetryLater, SyncContext, task
+from slackwater.sdk import Aftermath, Context, ProviderCall, RetryLater, Submission, SyncContext, task
 
 Object = dict[str, Any]
 RELEASE: dict[str, asyncio.Event] = {}
@@ -55,6 +55,40 @@ async def deaf(ctx: Context, payload: Object) -> None:
             await RELEASE[payload["name"]].wait()
         except asyncio.CancelledError:
             continue
+
+
+CARED: list[Any] = []
+"""What the hooks below were called with."""
+OUTCOMES: list[Any] = []
+"""What the provider answers when it is asked to stop; an exception is raised."""
+
+
+async def stop(after: Aftermath, submission: Submission) -> Any:
+    CARED.append(("stop", after.task_id, submission.key, submission.reference))
+    answer = OUTCOMES.pop(0)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def undo(after: Aftermath) -> None:
+    CARED.append(("undo", after.task_id, after.state, len(after.submissions)))
+
+
+async def _wait(ctx: Context, payload: Object) -> str:
+    if payload.get("ask"):
+        await ctx.submission("frame", provider="stub", request={}, call=_reference)
+    await ctx.event("waiting")
+    if payload.get("fail"):
+        raise ValueError("as asked")
+    await RELEASE[payload["name"]].wait()
+    return "released"
+
+
+task("h.cared", on_cancel=stop, compensate=undo)(_wait)
+task("h.free", on_cancel=stop, charge_on_cancel="nothing")(_wait)
+task("h.dear", charge_on_cancel="all")(_wait)
+task("h.lost", on_interrupt="fail", on_lost="requeue")(_wait)
 
 
 async def _reference(call: ProviderCall) -> str:

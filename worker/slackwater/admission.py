@@ -7,8 +7,8 @@ Rule: a refusal is complete whatever the store can tell, and names no internal i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -24,6 +24,7 @@ UNAVAILABLE_RETRY_SECONDS: Final = 5
 class Code(StrEnum):
     USER_QUEUE_FULL = "USER_QUEUE_FULL"
     SYSTEM_QUEUE_FULL = "SYSTEM_QUEUE_FULL"
+    CHANNEL_QUEUE_FULL = "CHANNEL_QUEUE_FULL"
     STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
     QUEUE_CLOSED = "QUEUE_CLOSED"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
@@ -38,6 +39,8 @@ class Limits:
     worker_concurrency: int = 4
     weight: float = 1.0
     """The user's share in the fair order."""
+    channel_pending: Mapping[str, int] = field(default_factory=dict)
+    """By channel; one that is not named has no limit of its own."""
 
     @staticmethod
     def of(policy: Policy, user_id: str) -> Limits:
@@ -46,6 +49,7 @@ class Limits:
             policy.system_pending_limit,
             policy.worker_concurrency,
             policy.weight(user_id),
+            policy.channel_pending,
         )
 
 
@@ -65,12 +69,17 @@ class Detail:
         return asdict(self)
 
 
-def refused_by(*, user_queued: int, system_queued: int, limits: Limits) -> Code | None:
-    """The user's limit first, so that a user over both learns of their own."""
+def refused_by(
+    *, user_queued: int, system_queued: int, limits: Limits, channel: str = "", channel_queued: int = 0
+) -> Code | None:
+    """The user's limit first, so that a user over several learns of their own; the channel's last."""
     if user_queued >= limits.user_pending:
         return Code.USER_QUEUE_FULL
     if system_queued >= limits.system_pending:
         return Code.SYSTEM_QUEUE_FULL
+    cap = limits.channel_pending.get(channel)
+    if cap is not None and channel_queued >= cap:
+        return Code.CHANNEL_QUEUE_FULL
     return None
 
 
@@ -96,6 +105,10 @@ def queue_full(
         message = (
             f"You have {queued} tasks waiting (limit {limit}) and {running} running. "
             f"Send this one again in about {about}."
+        )
+    elif code is Code.CHANNEL_QUEUE_FULL:
+        message = (
+            f"This channel is busy: {queued} tasks are waiting for it (limit {limit}). Try again in about {about}."
         )
     else:
         message = (

@@ -30,6 +30,17 @@ class Ground(StrEnum):
     DEADLINE = "deadline"
     CANCELLED = "cancelled"
     ADMIN = "admin"
+    HARD_TIMEOUT = "hard_timeout"
+    """Past the type's hard time-out and the time that its own worker has to enforce it."""
+
+
+class CancelCharge(StrEnum):
+    """What a cancelled task costs its user."""
+
+    SUBMITTED = "submitted"
+    """All of it once a provider was asked, else nothing."""
+    NOTHING = "nothing"
+    ALL = "all"
 
 
 class TaskState(StrEnum):
@@ -105,6 +116,7 @@ class RunningClaim:
     updated_at: datetime
     read_at: datetime
     submission_open: bool
+    claimed_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,7 @@ class Identity:
 class Declaration:
     """What sweeps and operator know of a task type; `UNDECLARED` stands in for a type that nobody registered.
 
+    `on_lost`: what a lost lease means where that differs from an orderly interruption; None: the same.
     `fed`: the producer's signal judges staleness instead of the execution's. `stale_seconds`: that signal's limit;
     `pending_seconds`: longest wait in a served queue. None means the default of the settings.
     """
@@ -137,6 +150,12 @@ class Declaration:
     stale_seconds: float | None = None
     hard_timeout_seconds: float | None = None
     pending_seconds: float | None = None
+    on_lost: OnInterrupt | None = None
+
+    @property
+    def lost(self) -> OnInterrupt:
+        """What becomes of a task whose worker died or was cut off, if no submission is open."""
+        return self.on_lost or self.on_interrupt
 
     @staticmethod
     def read(document: Mapping[str, Any]) -> Declaration:
@@ -147,6 +166,7 @@ class Declaration:
             stale_seconds=document.get("stale_seconds"),
             hard_timeout_seconds=document.get("hard_timeout_seconds"),
             pending_seconds=document.get("pending_seconds"),
+            on_lost=OnInterrupt(lost) if (lost := document.get("on_lost")) else None,
         )
 
 

@@ -19,7 +19,10 @@ COOLDOWN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Policy:
-    """Limits by name. `pools`: overrides of `worker_concurrency` by pool uid; a channel or user not named has none."""
+    """Limits by name. `pools`: overrides of `worker_concurrency` by pool uid; a channel or user not named has none.
+
+    `channels` and `users` bound what runs at once, `channel_pending` what waits.
+    """
 
     user_pending_limit: int = 3
     system_pending_limit: int = 20
@@ -28,6 +31,7 @@ class Policy:
     channels: Mapping[str, int] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    channel_pending: Mapping[str, int] = field(default_factory=dict)
 
     def pool_limit(self, pool_uid: str) -> int:
         """Tasks that may run in the pool at once."""
@@ -57,6 +61,7 @@ class Policy:
             channels=_counts(document, "channels"),
             users=_counts(document, "users"),
             weights=_weights(document),
+            channel_pending=_counts(document, "channel_pending"),
         )
 
     def document(self) -> dict[str, Any]:
@@ -69,6 +74,7 @@ class Policy:
             "channels": dict(self.channels),
             "users": dict(self.users),
             "weights": dict(self.weights),
+            "channel_pending": dict(self.channel_pending),
         }
 
 

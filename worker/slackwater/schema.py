@@ -195,6 +195,28 @@ submission = Table(
     _instant("resolved_at"),
 )
 
+aftercare = Table(
+    "aftercare",
+    metadata,
+    Column("task_id", UUID(as_uuid=True), ForeignKey(task.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("n", Integer, primary_key=True, comment="the settlement that it belongs to"),
+    Column("kind", Text, primary_key=True, comment="stop (the provider) | compensate"),
+    Column("type", Text, nullable=False),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column(
+        "next_try_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=_now,
+        comment="while it runs: when another worker may run it",
+    ),
+    _instant("done_at"),
+    _instant("dead_at"),
+    Column("last_error", Text),
+    Index("aftercare_open", "next_try_at", postgresql_where=text("done_at IS NULL AND dead_at IS NULL")),
+    CheckConstraint("kind IN ('stop','compensate')", name="aftercare_kind"),
+)
+
 settlement = Table(
     "settlement",
     metadata,

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+from uuid import UUID
 
-from slackwater.claim import Claim, OnInterrupt, Submission
+from slackwater.claim import CancelCharge, Claim, OnInterrupt, Submission
 from slackwater.errors import LeaseLost
 from slackwater.retry import Exponential, Failure, RetryDecision
 from slackwater.task import task
 
 __all__ = [
+    "Aftermath",
+    "CancelCharge",
     "Cancelled",
     "Claim",
     "Context",
@@ -70,6 +73,19 @@ class ProviderCall:
     key: str
     request: Any
     claim: Claim
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What a hook is told: the task as it ended, and what its providers were asked."""
+
+    task_id: UUID
+    type: str
+    user_id: str
+    payload: Any
+    state: str
+    error_type: str | None
+    submissions: tuple[Submission, ...]
 
 
 class Effects(Protocol):

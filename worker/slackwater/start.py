@@ -14,6 +14,7 @@ from functools import partial
 from typing import NoReturn
 
 from slackwater import metrics
+from slackwater.aftercare import care_forever
 from slackwater.delivery.round import deliver_forever
 from slackwater.dispatch import Dispatcher
 from slackwater.errors import SettingsError
@@ -32,6 +33,8 @@ from slackwater.task import Registry
 from slackwater.task import load as load_tasks
 
 log = logger("slackwater.worker")
+CARE_SECONDS = 2.0
+"""Aftercare is looked for this often; only by workers whose types declare hooks."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,13 @@ async def run(prepared: Prepared) -> ExitCode:
             poll_seconds=settings.poll_seconds,
             refused=worker.refused,
         )
-        delivering = asyncio.create_task(deliver_forever(store, prepared.delivery)) if settings.deliver else None
+        side = [asyncio.create_task(care_forever(store, registry, seconds=CARE_SECONDS, willing=worker.claiming))]
+        if settings.deliver:
+            side.append(asyncio.create_task(deliver_forever(store, prepared.delivery)))
         code = await worker.run()
-        if delivering is not None:
-            delivering.cancel()
-            await asyncio.gather(delivering, return_exceptions=True)
+        for task in side:
+            task.cancel()
+        await asyncio.wait(side, timeout=1.0)  # a hook that ignores its cancellation keeps no worker
     renewal.close(2.0)
     health.close()
     return code

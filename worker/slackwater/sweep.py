@@ -46,6 +46,8 @@ class SweepReport:
     quiet: bool = False
     expired: int = 0
     stale: int = 0
+    overrun: int = 0
+    """Past their hard time-out."""
     timed_out: int = 0
     slots_released: int = 0
     slots_missing: int = 0
@@ -114,11 +116,16 @@ async def _stale(store: Store, activity: Activity, report: SweepReport) -> None:
     for seen in claims:
         declaration = declared.get(seen.type, UNDECLARED)
         silent = silent_for(seen, fed=declaration.fed, signals=signals, skew_seconds=store.constants.clock_skew_seconds)
-        if silent <= stale_limit(declaration, store.constants):
+        if silent > stale_limit(declaration, store.constants):
+            ground = Ground.STALE
+        elif overrun(seen, declaration, store.constants):
+            ground = Ground.HARD_TIMEOUT
+        else:
             continue
         async with _kept(report, f"task {seen.task_id}"):
-            if await take_away(store, seen, Ground.STALE, policy=declaration):
-                report.stale += 1
+            if await take_away(store, seen, ground, policy=declaration):
+                report.stale += ground is Ground.STALE
+                report.overrun += ground is Ground.HARD_TIMEOUT
 
 
 async def _signals(activity: Activity, fed: list[RunningClaim], report: SweepReport) -> Signals | None:
@@ -147,6 +154,16 @@ def stale_limit(declared: Declaration, constants: Constants) -> float:
         return max(FED_STALE_SECONDS, constants.stale_seconds)
     hard = declared.hard_timeout_seconds or 0.0
     return max(constants.stale_seconds, hard + constants.lease_seconds)
+
+
+def overrun(seen: RunningClaim, declared: Declaration, constants: Constants) -> bool:
+    """Whether its own worker failed to end it at the hard time-out: code that ignores its cancellation, and goes on
+    showing activity. The worker has the grace of a cancellation and one lease to do it itself.
+    """
+    if declared.hard_timeout_seconds is None or seen.claimed_at is None:
+        return False
+    limit = declared.hard_timeout_seconds + constants.cancel_grace_seconds + constants.lease_seconds
+    return (seen.read_at - seen.claimed_at).total_seconds() > limit
 
 
 def _interval(kind: SweepKind, constants: Constants) -> float:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from slackwater.claim import OnInterrupt
+from slackwater.claim import CancelCharge, OnInterrupt
 from slackwater.retry import Exponential, RetryPolicy, never
 
 MAX_SILENCE_SECONDS = 600.0
+Hook = Callable[..., Awaitable[Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -46,6 +47,13 @@ class TaskType:
     retry: RetryPolicy = field(default=never, repr=False, compare=False)
     priority: int = 0
     cost: float = 1.0
+    on_lost: OnInterrupt | None = None
+    """What a lost lease means, where that differs from an orderly interruption."""
+    on_cancel: Hook | None = field(default=None, repr=False, compare=False)
+    """Asks the provider to stop: see `slackwater.aftercare`."""
+    compensate: Hook | None = field(default=None, repr=False, compare=False)
+    """Undoes what a run did that came to nothing: see `slackwater.aftercare`."""
+    charge_on_cancel: CancelCharge = CancelCharge.SUBMITTED
 
     def declaration(self) -> dict[str, Any]:
         """What sweeps, operator and gateway need to know without the task's code; stored at registration."""
@@ -61,6 +69,10 @@ class TaskType:
             "retries": self.retries,
             "priority": self.priority,
             "cost": self.cost,
+            "on_lost": None if self.on_lost is None else self.on_lost.value,
+            "on_cancel": self.on_cancel is not None,
+            "compensate": self.compensate is not None,
+            "charge_on_cancel": self.charge_on_cancel.value,
         }
 
 
@@ -113,6 +125,10 @@ def task(
     priority: int = 0,
     cost: float = 1.0,
     threaded: bool = False,
+    on_lost: OnInterrupt | str | None = None,
+    on_cancel: Hook | None = None,
+    compensate: Hook | None = None,
+    charge_on_cancel: CancelCharge | str = CancelCharge.SUBMITTED,
 ) -> Callable[[Function], Function]:
     """Declare a task type. The function takes the context and the payload; what it returns is the result."""
 
@@ -136,11 +152,21 @@ def task(
                 retry=retry or (Exponential(retries) if retries else never),
                 priority=priority,
                 cost=cost,
+                on_lost=None if on_lost is None else OnInterrupt(on_lost),
+                on_cancel=_hook(name, "on_cancel", on_cancel),
+                compensate=_hook(name, "compensate", compensate),
+                charge_on_cancel=CancelCharge(charge_on_cancel),
             )
         )
         return function
 
     return declare
+
+
+def _hook(name: str, which: str, hook: Hook | None) -> Hook | None:
+    if hook is not None and not inspect.iscoroutinefunction(hook):
+        raise ValueError(f"{name}: {which} must be an `async def`: it runs on the worker's loop, for a minute at most")
+    return hook
 
 
 def _kind(function: Callable[..., Any], *, threaded: bool) -> Kind:

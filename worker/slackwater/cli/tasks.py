@@ -14,6 +14,7 @@ from slackwater.cli.output import note
 from slackwater.errors import InvalidInput, Refused
 from slackwater.limits import parse_json
 
+_CARE = ("task_id", "kind", "state", "tries", "last_error", "next_try_at")
 _COLUMNS = ("id", "type", "queue", "state", "progress", "attempts", "created_at", "finished_at")
 
 
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group.command("finalize")(finalize)
     group.command("adopt")(adopt)
     group.command("outcome")(outcome)
+    group.command("aftercare")(aftercare)
     app.add_typer(group, name="task")
 
 
@@ -184,3 +186,24 @@ def outcome(
 
     recorded = found(run(work()), "submission with this key")
     output_of(context).one({"task": recorded.task_id, "name": recorded.name, "outcome": recorded.outcome})
+
+
+def aftercare(
+    context: typer.Context,
+    id_: Annotated[str | None, typer.Argument(metavar="ID", help="Only this task's, done ones too.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Give this task's all their tries again, at once.")] = False,
+) -> None:
+    """Hooks of ended tasks that are still to be run, or were given up."""
+    from slackwater.store import aftercare as care
+
+    wanted = None if id_ is None else task_id(id_)
+    if again and wanted is None:
+        raise InvalidInput("ID", None, "is needed with --again")
+
+    async def work() -> Any:
+        async with opened_store() as store:
+            if again and wanted is not None:
+                await care.again(store, wanted, who=who())
+            return await care.standing(store, wanted)
+
+    output_of(context).rows(_CARE, run(work()))

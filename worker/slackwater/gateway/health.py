@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from slackwater.errors import StoreUnavailable
 from slackwater.gateway.context import TheGateway
 from slackwater.gateway.probes import postgres_fault
+from slackwater.store import aftercare
 from slackwater.store.adopting import unknown_tasks
 from slackwater.store.outbox import backlog
 from slackwater.store.reading import queue_stats
@@ -38,6 +39,7 @@ async def metrics(gateway: TheGateway) -> Response:
         gateway.metrics.queues(await queue_stats(gateway.store))
         gateway.metrics.deliveries(await backlog(gateway.store))
         gateway.metrics.unknown(await unknown_tasks(gateway.store))
+        gateway.metrics.aftercare(*await aftercare.backlog(gateway.store))
     except StoreUnavailable:
         gateway.metrics.queues([])
         gateway.metrics.deliveries([])

@@ -42,6 +42,7 @@ class Metrics:
         self.waiting = Gauge(
             "slackwater_deliveries", "Undelivered by webhook", ["webhook", "state"], registry=self.registry
         )
+        self.care = Gauge("slackwater_aftercare", "Hooks of ended tasks to be run", ["state"], registry=self.registry)
         self.unknown_tasks = Gauge(
             "slackwater_unknown_tasks", "Tasks whose provider's outcome is not known", registry=self.registry
         )
@@ -97,6 +98,10 @@ class Metrics:
     def unknown(self, found: Unknown) -> None:
         self.unknown_tasks.set(found.count)
         self.unknown_oldest.set(found.oldest_seconds)
+
+    def aftercare(self, open_: int, dead: int) -> None:
+        self.care.labels("open").set(open_)
+        self.care.labels("dead").set(dead)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

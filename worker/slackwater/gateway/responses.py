@@ -23,6 +23,7 @@ log = logger("slackwater.gateway")
 STATUS: Final = {
     Code.USER_QUEUE_FULL: 429,
     Code.SYSTEM_QUEUE_FULL: 503,
+    Code.CHANNEL_QUEUE_FULL: 503,
     Code.STORE_UNAVAILABLE: 503,
     Code.QUEUE_CLOSED: 409,
     Code.IDEMPOTENCY_CONFLICT: 409,

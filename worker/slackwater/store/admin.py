@@ -106,7 +106,8 @@ async def _end(
                 known = await facts(connection, task_id)
                 # Only what is unknown already is settled while its submission is open: that is what finalize is for.
                 into = TaskState.UNKNOWN if known.open and found is not TaskState.UNKNOWN else state
-                await settle(connection, task_id, row.epoch, Verdict(into, error[0], error[1]), known)
+                verdict = Verdict(into, *error, on_request=state is TaskState.CANCELLED)
+                await settle(connection, task_id, row.epoch, verdict, known)
                 await events.add_foreign(connection, task_id, epoch=row.epoch, kind=into, data={"error_type": error[0]})
                 await audit(connection, who, action, task_id, {"from": found, "to": into})
                 return into

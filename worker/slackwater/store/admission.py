@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -117,7 +117,7 @@ async def _admit(
     order = Order(connection, user_id)
     await order.prepare((c.submit.queue, c.submit.channel) for c in checked)
     await connection.execute(sql.LOCK_SYSTEM)
-    counted = await count(connection, user_id, given)
+    counted = await count(connection, user_id, given, channels={c.submit.channel for c in checked})
     limits, user_queued, system_queued = counted.limits, counted.user_queued, counted.system_queued
     accepted: list[Accepted] = []
     rows: list[Mapping[str, object]] = []
@@ -127,11 +127,19 @@ async def _admit(
         if key is not None and key in known:
             accepted.append(_replay(one, known))
             continue
-        code = refused_by(user_queued=user_queued, system_queued=system_queued, limits=limits)
+        channel = one.submit.channel
+        waiting = counted.channels.get(channel, 0)
+        code = refused_by(
+            user_queued=user_queued,
+            system_queued=system_queued,
+            limits=limits,
+            channel=channel,
+            channel_queued=waiting,
+        )
         if code is None and order.closed(one.submit.queue):
             code = Code.QUEUE_CLOSED
         if code is not None:
-            refused = refusal(code, user_queued, system_queued, limits)
+            refused = refusal(code, user_queued, system_queued, limits, channel=channel, channel_queued=waiting)
             break
         task_id = new_id()
         wish = one.submit
@@ -141,6 +149,8 @@ async def _admit(
         if key is not None:
             known[key] = (task_id, one.body_hash)
         user_queued, system_queued = user_queued + 1, system_queued + 1
+        if channel in counted.channels:
+            counted.channels[channel] += 1
     if rows:
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         shares = order.shares()
@@ -156,9 +166,13 @@ class Counted:
     user_queued: int
     system_queued: int
     limits: Limits
+    channels: dict[str, int]
+    """What waits for each channel that has a limit and was asked for."""
 
 
-async def count(connection: AsyncConnection, user_id: str, given: Limits | None = None) -> Counted:
+async def count(
+    connection: AsyncConnection, user_id: str, given: Limits | None = None, *, channels: Iterable[str] = ()
+) -> Counted:
     """Counted under the locks, with the policy as it stands in that same statement (R-CACHE-10)."""
     row = (await connection.execute(sql.COUNTS, {"user_id": user_id})).one()
     if given is None:
@@ -166,7 +180,12 @@ async def count(connection: AsyncConnection, user_id: str, given: Limits | None 
             given = Limits.of(Policy.read(row.policy), user_id)
         except InvalidInput as error:
             raise unreadable(error) from error
-    return Counted(int(row.user_queued), int(row.system_queued), given)
+    capped = sorted(set(channels) & set(given.channel_pending))
+    waiting = dict.fromkeys(capped, 0)
+    if capped:
+        rows = await connection.execute(sql.CHANNEL_COUNTS, {"channels": capped})
+        waiting |= {found.channel: int(found.queued) for found in rows}
+    return Counted(int(row.user_queued), int(row.system_queued), given, waiting)
 
 
 def _check(request: Submit, prefix: str) -> _Checked:
@@ -230,8 +249,12 @@ def _replay(one: _Checked, known: Mapping[str, tuple[UUID, str]]) -> Accepted:
     return Accepted(task_id, replayed=True)
 
 
-def refusal(code: Code, user_queued: int, system_queued: int, limits: Limits) -> Refusal:
-    """What the lock's holder counted, of the user or of all."""
+def refusal(
+    code: Code, user_queued: int, system_queued: int, limits: Limits, *, channel: str = "", channel_queued: int = 0
+) -> Refusal:
+    """What the lock's holder counted, of the user, the channel or of all."""
+    if code is Code.CHANNEL_QUEUE_FULL:
+        return Refusal(code, channel_queued, limits.channel_pending[channel], limits.worker_concurrency)
     if code is Code.USER_QUEUE_FULL:
         return Refusal(code, user_queued, limits.user_pending, limits.worker_concurrency)
     return Refusal(code, system_queued, limits.system_pending, limits.worker_concurrency)

@@ -31,6 +31,13 @@ COUNTS = sql(
     """
 )
 
+CHANNEL_COUNTS = sql(
+    """
+    SELECT channel, count(*) AS queued FROM {s}.claim
+     WHERE state = 'queued' AND channel = ANY(CAST(:channels AS text[])) GROUP BY channel
+    """
+)
+
 STANDING = sql(
     """
     SELECT (SELECT bool_and(admission = 'Closed') FROM {s}.pool WHERE :queue = ANY(queues)) AS closed,

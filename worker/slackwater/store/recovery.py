@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _RUNNING = sql("""
     SELECT k.task_id, k.epoch, k.token, k.worker_id, coalesce(w.pod_uid, '') AS pod_uid,
            coalesce(w.pool_uid, '') AS pool_uid, k.lease_until, k.lease_until > clock_timestamp() AS live,
-           k.type, k.queue, k.user_id, k.channel, k.active_at, t.updated_at, clock_timestamp() AS read_at,
+           k.type, k.queue, k.user_id, k.channel, k.active_at, k.claimed_at, t.updated_at, clock_timestamp() AS read_at,
            EXISTS (SELECT FROM {s}.submission u WHERE u.task_id = k.task_id AND u.outcome IS NULL) AS submission_open
     FROM {s}.claim k JOIN {s}.task t ON t.id = k.task_id LEFT JOIN {s}.worker w ON w.id = k.worker_id
     WHERE k.state = 'running'
@@ -87,7 +87,8 @@ async def take_away(store: Store, seen: RunningClaim, ground: Ground, *, policy:
 
     `policy`: the type's declaration, read from the store when None; a type that nobody declared is never repeated.
     What becomes of the task: EXPIRED, WITNESSED and DEADLINE are interruptions (rule 13; the first two count towards
-    the cap); STALE and ADMIN fail it, CANCELLED cancels it: these end it, so an open submission makes it unknown.
+    the cap); STALE, HARD_TIMEOUT and ADMIN fail it, CANCELLED cancels it: these end it, so an open submission makes it
+    unknown.
     Its slots are the caller's (`give_back`), and only when the lease was over or a witness saw the end.
     """
     async with store.transaction() as connection:
@@ -161,13 +162,9 @@ def _verdict(ground: Ground, declared: Declaration, known: Facts, *, cap: int) -
     match ground:
         case Ground.EXPIRED:
             reason = "the worker's lease ran out"
-            return interrupted(
-                known, reason=reason, on_interrupt=declared.on_interrupt, counts=True, cap=cap, fenced=True
-            )
+            return interrupted(known, reason=reason, on_interrupt=declared.lost, counts=True, cap=cap, fenced=True)
         case Ground.WITNESSED:
-            return interrupted(
-                known, reason="the worker died", on_interrupt=declared.on_interrupt, counts=True, cap=cap
-            )
+            return interrupted(known, reason="the worker died", on_interrupt=declared.lost, counts=True, cap=cap)
         case Ground.DEADLINE:
             return interrupted(
                 known, reason="DrainDeadline", on_interrupt=declared.on_interrupt, counts=False, fenced=True
@@ -178,7 +175,9 @@ def _verdict(ground: Ground, declared: Declaration, known: Facts, *, cap: int) -
             return Verdict(ending, "WorkerInterrupted", "no activity within the type's limit", fenced=True)
         case Ground.CANCELLED:
             ended = TaskState.UNKNOWN if known.open else TaskState.CANCELLED
-            return Verdict(ended, "Cancelled", "cancelled on request", fenced=True)
+            return Verdict(ended, "Cancelled", "cancelled on request", fenced=True, on_request=True)
+        case Ground.HARD_TIMEOUT:
+            return Verdict(ending, "HardTimeout", "ran longer than its type's hard time-out", attempts=1, fenced=True)
         case Ground.ADMIN:
             return Verdict(ending, "Finalized", "ended by an administrator", fenced=True)
         case _:

@@ -56,12 +56,26 @@ async def retry(
         order = Order(connection, row.user_id)
         await order.prepare([(row.queue, row.channel)])
         await connection.execute(door.LOCK_SYSTEM)
-        found = await count(connection, row.user_id, limits)
-        code = refused_by(user_queued=found.user_queued, system_queued=found.system_queued, limits=found.limits)
+        found = await count(connection, row.user_id, limits, channels=[row.channel])
+        waiting = found.channels.get(row.channel, 0)
+        code = refused_by(
+            user_queued=found.user_queued,
+            system_queued=found.system_queued,
+            limits=found.limits,
+            channel=row.channel,
+            channel_queued=waiting,
+        )
         if code is None and order.closed(row.queue):
             code = Code.QUEUE_CLOSED
         if code is not None:
-            return refusal(code, found.user_queued, found.system_queued, found.limits)
+            return refusal(
+                code,
+                found.user_queued,
+                found.system_queued,
+                found.limits,
+                channel=row.channel,
+                channel_queued=waiting,
+            )
         key = order.key(row.queue, row.channel, cost=wish.cost, priority=wish.priority, weight=found.limits.weight)
         n = (await connection.execute(_TASK, {"task_id": task_id})).one().settlement
         await connection.execute(_CLAIM, {"task_id": task_id, "order_key": key})

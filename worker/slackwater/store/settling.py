@@ -14,10 +14,10 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from slackwater.claim import TaskState
+from slackwater.claim import CancelCharge, TaskState
 from slackwater.limits import clean_error_text
 from slackwater.schema import POOL_CHANNEL, WAKE_CHANNEL
-from slackwater.store.sql import as_json, sql
+from slackwater.store.sql import INSTANT, as_json, sql
 
 _FACTS = sql("""
     SELECT t.settlement, t.attempts, t.interruptions,
@@ -57,6 +57,27 @@ _SETTLE = sql("""
     )
     SELECT claimable_from FROM k
 """)
+_CANCEL_CHARGE = sql("""
+    SELECT y.declaration->>'charge_on_cancel' FROM {s}.task t JOIN {s}.task_type y ON y.name = t.type
+    WHERE t.id = :task_id
+""")
+# Only of types that declare a hook. While the execution may still ask the provider, which shows by an intent without
+# a reference, nothing is stopped or undone.
+_AFTERCARE = sql(
+    """
+    INSERT INTO {s}.aftercare (task_id, n, kind, type, next_try_at)
+    SELECT t.id, :n, v.kind, t.type,
+           CASE WHEN v.kind = 'stop' AND NOT EXISTS (
+                    SELECT FROM {s}.submission u WHERE u.task_id = t.id AND u.outcome IS NULL AND u.reference IS NULL)
+                THEN clock_timestamp() ELSE greatest(clock_timestamp(), :later) END
+    FROM {s}.task t JOIN {s}.task_type y ON y.name = t.type CROSS JOIN (VALUES ('stop'), ('compensate')) v (kind)
+    WHERE t.id = :task_id AND CASE v.kind
+        WHEN 'stop' THEN :on_request AND coalesce(CAST(y.declaration->>'on_cancel' AS boolean), false)
+        ELSE :ended AND :epoch > 0 AND coalesce(CAST(y.declaration->>'compensate' AS boolean), false) END
+    ON CONFLICT DO NOTHING
+    """,
+    later=INSTANT,
+)
 _TELL = sql("""
     SELECT CASE WHEN CAST(:queue AS text) IS NOT NULL THEN pg_notify(:wake, :queue) END,
            (SELECT pg_notify(:pool, w.pool_uid) FROM {s}.worker w JOIN {s}.cordon c ON c.pod_uid = w.pod_uid
@@ -89,6 +110,8 @@ class Verdict:
     """To add; -1: back to 0, since the run got somewhere."""
     delay_seconds: float = 0.0
     fenced: bool = False
+    on_request: bool = False
+    """Cancelled: a provider that is still at work is to be asked to stop."""
 
     @property
     def ended(self) -> bool:
@@ -110,10 +133,13 @@ async def facts(connection: AsyncConnection, task_id: UUID) -> Facts:
 async def settle(connection: AsyncConnection, task_id: UUID, epoch: int, verdict: Verdict, known: Facts) -> datetime:
     """Write the verdict on claim and task, and move the money if it is an end; returns claimable_from.
 
-    Done is charged; failed is refunded; cancelled is charged if anything was submitted, else refunded. The caller adds
-    the event and tells queue and pool (`tell`).
+    Done is charged; failed is refunded; cancelled is charged as its type declares, by default if anything was
+    submitted. What is to be done after the end is noted with it (`aftercare`). The caller adds the event and tells
+    queue and pool (`tell`).
     """
-    charge = verdict.state is TaskState.DONE or (verdict.state is TaskState.CANCELLED and known.submitted)
+    charge = verdict.state is TaskState.DONE
+    if verdict.state is TaskState.CANCELLED:
+        charge = await _charged(connection, task_id, begun=epoch > 0, submitted=known.submitted)
     values = {
         "task_id": task_id,
         "epoch": epoch,
@@ -131,7 +157,21 @@ async def settle(connection: AsyncConnection, task_id: UUID, epoch: int, verdict
         "error": None if verdict.error is None else as_json(verdict.error),
     }
     claimable_from: datetime = (await connection.execute(_SETTLE, values)).scalar_one()
+    if verdict.state in (TaskState.FAILED, TaskState.CANCELLED) or verdict.on_request:
+        values |= {"on_request": verdict.on_request and known.open, "later": claimable_from}
+        await connection.execute(_AFTERCARE, values)
     return claimable_from
+
+
+async def _charged(connection: AsyncConnection, task_id: UUID, *, begun: bool, submitted: bool) -> bool:
+    declared = (await connection.execute(_CANCEL_CHARGE, {"task_id": task_id})).scalar_one_or_none()
+    match CancelCharge(declared or CancelCharge.SUBMITTED):
+        case CancelCharge.SUBMITTED:
+            return submitted
+        case CancelCharge.NOTHING:
+            return False
+        case CancelCharge.ALL:
+            return begun
 
 
 async def tell(connection: AsyncConnection, *, queue: str | None, worker_id: str | None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from slackwater.admission import Limits
+from slackwater.aftercare import care_forever
 from slackwater.claim import ClaimedTask, Identity
 from slackwater.dispatch import Dispatcher
 from slackwater.executor import Execution, Surroundings
@@ -26,7 +27,7 @@ from slackwater.store import Store
 from slackwater.store.admission import Submit, submit
 from slackwater.store.sql import as_json, sql
 from slackwater.task import REGISTRY, load
-from slackwater.testing.bench import TellingLinks, Told, servers
+from slackwater.testing.bench import LOOK_SECONDS, TellingLinks, Told, servers
 from slackwater.testing.run import WAIT_SECONDS, HarnessError, TaskRun
 from slackwater.trust import Ending
 from slackwater.wake import Wake
@@ -158,7 +159,11 @@ class TaskHarness:
             renewal.start()
             self._store = store
             self._around = self._surroundings(links, renewal)
-            side = [asyncio.create_task(self._dispatcher(links).run()), asyncio.create_task(self._sweep(links))]
+            side = [
+                asyncio.create_task(self._dispatcher(links).run()),
+                asyncio.create_task(self._sweep(links)),
+                asyncio.create_task(care_forever(store, registry, seconds=LOOK_SECONDS)),
+            ]
             try:
                 yield
             finally:

@@ -15,7 +15,7 @@ from slackwater.claim import Ground, Submission
 from slackwater.errors import SlackwaterError
 from slackwater.executor import Execution
 from slackwater.schema import ENDED
-from slackwater.store import reading, recovery
+from slackwater.store import admin, aftercare, reading, recovery
 from slackwater.store import submissions as ledger
 from slackwater.store.sql import sql
 from slackwater.trust import Ending
@@ -136,6 +136,26 @@ class TaskRun:
             state = await self.state()
             await self._harness.over(execution, seconds)
         return state
+
+    async def cancel(self) -> str:
+        """As the user does; returns the state: cancelled, or unknown while a provider may still charge."""
+        with self._harness.claiming_paused():
+            state = await admin.cancel(self._harness.store, self.id, who="author")
+            execution = await self._execution()
+            if execution is not None:
+                await self._harness.over(execution, WAIT_SECONDS)
+        if state is None:
+            raise HarnessError("the task is gone")
+        return state.value
+
+    async def cared_for(self, *, seconds: float = WAIT_SECONDS) -> list[aftercare.Standing]:
+        """Until the type's hooks have run (`on_cancel`, `compensate`), or were given up; returns how they stand."""
+
+        async def there() -> list[aftercare.Standing] | None:
+            found = await aftercare.standing(self._harness.store, self.id)
+            return found if found and all(one.state != "open" for one in found) else None
+
+        return await self._until("the end of its aftercare", there, seconds)
 
     # ---- what is on record
 

@@ -77,6 +77,16 @@ class Adversary(RuleBasedStateMachine):
     def order(self, who: str, choice: int, times: int) -> None:
         self._move(self.history.order(who, choice, times))
 
+    @rule(
+        pick=picks,
+        rounds=st.integers(4, 16),
+        choice=choices,
+        flush=st.booleans(),
+        seconds=st.sampled_from([0, 0, 0, 6, 14, 31]),
+    )
+    def hold(self, pick: int, rounds: int, choice: int, flush: bool, seconds: float) -> None:
+        self._move(self.history.hold(pick, rounds, choice, flush=flush, seconds=seconds))
+
     @rule(pick=picks, choice=choices)
     def lapse(self, pick: int, choice: int) -> None:
         self._move(self.history.lapse(pick, choice))

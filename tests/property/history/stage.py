@@ -82,6 +82,8 @@ class Actor:
         self.at: str | None = None
         self.idle = False
         self.until: Callable[[], bool] = _always
+        self.held = 0
+        """For so many rounds of everybody it does nothing."""
         self.open = False
         """Has a transaction, with its locks."""
         self.killed = False
@@ -295,7 +297,11 @@ class Stage:
 
     def ready(self) -> list[Actor]:
         """Who can take a step."""
-        return [a for a in self.actors if a.waits and a.until() and not (a.process is not None and a.process.paused)]
+        return [
+            a
+            for a in self.actors
+            if a.waits and a.until() and not a.held and not (a.process is not None and a.process.paused)
+        ]
 
     async def step(self, actor: Actor, go: Go) -> None:
         """Let it go on to its next gate, its end, or somebody's lock."""

@@ -123,15 +123,30 @@ class History:
         if not any(not process.paused for process in self.world.living()):
             self.pause(choices[0], False)
             await self.start(choices[0])
+        for actor in self.stage.actors:
+            actor.held = max(0, actor.held - 1)
         for number, actor in enumerate(self.stage.ready()):
             if actor in self.stage.ready() and not actor.waits_for_orders:
                 await self._step(actor, Go(choices[number % len(choices)]))
+
+    async def hold(self, pick: int, rounds: int, choice: int, *, flush: bool, seconds: float) -> None:
+        """One actor is delayed where it stands, while the world goes on around it."""
+        await self.step(pick, Go(choice), times=choice % 5)
+        if busy := [actor for actor in self.stage.ready() if not actor.waits_for_orders]:
+            busy[pick % len(busy)].held = rounds + 1
+        if flush:
+            await self.redis_loses_everything()
+        if seconds:
+            await self.passes(seconds)
+        for _ in range(rounds):
+            await self.everybody([choice, choice + 1, choice + 5])
 
     async def lapse(self, pick: int, choice: int) -> None:
         """A process stands still until its leases are over, while the others go on; a sweep finds them."""
         self.pause(pick, True)
         for seconds in (25, 25):
             await self.passes(seconds)
+            await self.order("sweep1", 1, times=8)
             await self.everybody([choice])
         await self.order("reaper", 1, times=3 + choice % 9)
         for _ in range(choice % 12):
@@ -202,6 +217,7 @@ class History:
             for process in self.world.living():
                 await self.stage.kill(process)
             for actor in list(self.stage.actors):
+                actor.held = 0
                 actor.kill()
             await self.stage.settle()
             if heal:

@@ -18,7 +18,7 @@ from tests.property.history.stage import ORDERS, Actor, Process, Stage
 from tests.property.history.worker import Execution, Worker
 
 _NAMES = UUID(int=7)
-_TASK = """
+TASK = """
     WITH t AS (
         INSERT INTO slackwater.task (id, type, queue, user_id, channel, payload)
         VALUES (%(id)s, %(kind)s, 'default', %(user)s, %(channel)s, '{}')
@@ -76,7 +76,7 @@ class World:
                 user, channel = PLACES[number % len(PLACES)]
                 task_id = uuid5(_NAMES, str(number))
                 values = {"id": task_id, "kind": kind, "user": user, "channel": channel, "order": number}
-                await self.sql.execute(_TASK, values)
+                await self.sql.execute(TASK, values)
                 self.tasks.append(task_id)
         for pod in self.pods:
             self.start(pod)

@@ -91,7 +91,7 @@ class Supply:
         for view in victims(tally, self._old()):
             if tally.old <= tally.old_stays:
                 return
-            if not view.holds_nothing(tally.now):
+            if not view.holds_nothing(tally.now) or self._would_come_again(view):
                 continue
             if view.work is Work.NOTHING and view.pod.revision != tally.chosen.current:
                 self._drain(view, Cause.BROKEN, "never came to work, and its revision is not wanted")
@@ -103,10 +103,15 @@ class Supply:
         if tally.old <= tally.old_stays or tally.rolling_out >= self.spec.drain.max_draining:
             return False
         for view in victims(tally, self._old()):
-            if tally.may_lose(view):
+            if tally.may_lose(view) and not self._would_come_again(view):
                 self._drain(view, Cause.ROLLOUT, f"revision {view.pod.revision} → {tally.chosen.update}")
                 return True
         return False
+
+    def _would_come_again(self, view: Look) -> bool:
+        """It stands in for a lost pod while the new revision is unproven: drained, it would only be made once more."""
+        proven = view.pod.revision == self.tally.chosen.current
+        return proven and view.holds_nothing(self.tally.now) and self.tally.next_revision() == view.pod.revision
 
     def _old(self) -> Iterator[Look]:
         return (v for v in list(self.tally.active) if v.pod.revision != self.tally.chosen.update)

@@ -251,6 +251,14 @@ CASES = [
         ROLLOUT,
     ),
     Case(
+        "what stands in for a lost pod is not rolled before the new revision is proven",
+        3,
+        (*old(2), pending("o2", OLD), broken("s0")),
+        [],
+        {},
+        ROLLOUT,
+    ),
+    Case(
         "a revert drains the broken pods of the revision in between",
         3,
         (*new(3), broken("x0", "dead")),

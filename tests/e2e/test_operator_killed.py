@@ -40,6 +40,11 @@ def operators(audit: Path, stage: Stage, tmp_path_factory: pytest.TempPathFactor
         made.close()
 
 
+def named(name: str) -> str:
+    """Idempotency keys are made of it, so another run on the same cluster must not have it."""
+    return f"{name}-{os.getpid()}"
+
+
 def tell(title: str, outcome: Outcome, began: float) -> list[str]:
     """One line for who watches a long run; what is wrong, with its title."""
     missed = f", not met: {', '.join(map(str, outcome.missed))}" if outcome.missed else ""
@@ -51,7 +56,7 @@ def tell(title: str, outcome: Outcome, began: float) -> list[str]:
 def test_killed_before_and_after_calls_of_every_kind(operators: Operators, stage: Stage, audit: Path) -> None:
     wrong: list[str] = []
     missed: list[Doom] = []
-    with scene(operators, stage, "kinds", 2, audit) as pool:
+    with scene(operators, stage, named("kinds"), 2, audit) as pool:
         dry = pool.rollout([], seconds=(2, 3))
         assert dry.wrong == []
         rounds = [[doom] for doom in single_kills(dry.calls)] if ALL else sample(dry.calls)
@@ -69,7 +74,7 @@ def test_killed_before_and_after_calls_of_every_kind(operators: Operators, stage
 def test_killed_again_and_again_until_the_rollout_is_through(
     operators: Operators, stage: Stage, audit: Path, when: str
 ) -> None:
-    with scene(operators, stage, f"again-{when}", PODS, audit) as pool:
+    with scene(operators, stage, named(f"again-{when}"), PODS, audit) as pool:
         began = time.monotonic()
         outcome = pool.rollout(again_and_again(when), seconds=(4, 10 + PODS), patience=300)
         assert tell(f"{PODS} busy pods, killed {when} every step", outcome, began) == []
@@ -81,7 +86,7 @@ def test_killed_again_and_again_until_the_rollout_is_through(
 def test_ten_busy_pods_and_one_kill_at_every_so_many_calls(operators: Operators, stage: Stage, audit: Path) -> None:
     every = int(os.environ.get("SLACKWATER_KILLS_EVERY", "17"))
     wrong: list[str] = []
-    with scene(operators, stage, "ten", 10, audit) as pool:
+    with scene(operators, stage, named("ten"), 10, audit) as pool:
         dry = pool.rollout([], seconds=(3, 12), patience=300)
         assert dry.wrong == []
         dooms = single_kills(dry.calls, every=every)
@@ -94,7 +99,7 @@ def test_ten_busy_pods_and_one_kill_at_every_so_many_calls(operators: Operators,
 
 def test_c20_killed_after_each_create(operators: Operators, stage: Stage, audit: Path) -> None:
     """The API server has accepted a pod, and the operator that asked for it never knew."""
-    pool = PoolUnderTest(stage, "creates")
+    pool = PoolUnderTest(stage, named("creates"))
     try:
         for _ in range(4 if ALL else 1):
             stage.kube.apply(scene_manifest(pool.name, 0))
@@ -122,7 +127,7 @@ def test_c20_killed_after_each_create(operators: Operators, stage: Stage, audit:
 def test_c22_what_was_deleted_while_no_operator_ran_is_noticed_at_the_start(
     operators: Operators, stage: Stage, audit: Path
 ) -> None:
-    some, whole, new = (PoolUnderTest(stage, name) for name in ("some-gone", "all-gone", "new"))
+    some, whole, new = (PoolUnderTest(stage, named(name)) for name in ("some-gone", "all-gone", "new"))
     kube = stage.kube
     try:
         kube.apply(scene_manifest(some.name, 3))

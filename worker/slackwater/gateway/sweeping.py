@@ -26,6 +26,12 @@ async def sweep_forever(store: Store, slots: Slots, *, seconds: float) -> None:
         else:
             if report.errors:
                 log.warning("a sweep had errors", count=len(report.errors))
-            if report.expired or report.stale or report.timed_out:
-                log.info("swept", expired=report.expired, stale=report.stale, timed_out=report.timed_out)
+            if report.expired or report.stale or report.overrun or report.timed_out:
+                log.info(
+                    "swept",
+                    expired=report.expired,
+                    stale=report.stale,
+                    overrun=report.overrun,
+                    timed_out=report.timed_out,
+                )
         await asyncio.sleep(seconds)

@@ -20,7 +20,9 @@ from scripts.mutants.table import Guard, Rotten, guards, redundant
 
 def main() -> int:
     chosen = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that copies and servers go
+    # Also in the background of a shell, which ignores interrupts: so that copies and servers go.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = [g for g in guards() if all(w in f"{g.rule} {g.file} {g.name}".lower() for w in chosen.k.lower().split())]
     if chosen.list:
         _list(wanted)

@@ -91,14 +91,16 @@ class Rig:
     def now(self) -> float:
         return time.monotonic() + self.leap
 
-    def watch(self, claim: Claim = CLAIM, *, silence_seconds: float = 60.0) -> Watched:
+    def watch(self, claim: Claim = CLAIM, *, silence_seconds: float = 60.0, ahead: float = 0.0) -> Watched:
+        """`ahead`: so much later comes the claim's own renewal."""
         loop = asyncio.get_running_loop()
 
         def on_end(ending: Ending) -> None:
             self.endings.append(ending)
             loop.call_soon_threadsafe(self.ended.set)
 
-        return self.renewal.watch(claim, "scopes", sent_at=self.now(), silence_seconds=silence_seconds, on_end=on_end)
+        sent_at = self.now() + ahead
+        return self.renewal.watch(claim, "scopes", sent_at=sent_at, silence_seconds=silence_seconds, on_end=on_end)
 
     async def wait_ended(self) -> list[Ending]:
         await asyncio.wait_for(self.ended.wait(), 5)
@@ -240,7 +242,7 @@ async def test_a_denied_slot_raises_the_generation_after_a_renewal_that_held(rig
 async def test_a_denied_slot_raises_nothing_when_the_claim_is_refused(rig: Rig) -> None:
     rig.links.slot_answer = SlotAnswer.DENIED
     rig.links.claim_answer = LeaseLost(CLAIM)
-    rig.watch()
+    rig.watch(ahead=60)
     await rig.wait_ended()
     assert rig.links.raised == []
 

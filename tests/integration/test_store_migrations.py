@@ -58,3 +58,28 @@ async def test_a_database_that_is_not_migrated_gives_no_answer(empty_database: s
     with pytest.raises(StoreUnavailable):
         await read_policy(store)
     await store.close()
+
+
+def test_a_database_of_the_first_release_moves_on_with_its_rows_and_its_workers_go_on_writing(
+    empty_database: str,
+) -> None:
+    """What the release before writes, it can write before and after: schema changes only expand."""
+    writes = """
+        WITH t AS (INSERT INTO slackwater.task (id, type, queue, user_id, payload)
+                   VALUES (gen_random_uuid(), 't', 'default', 'u', '{}') RETURNING id),
+        k AS (INSERT INTO slackwater.claim (task_id, queue, type, user_id) SELECT id, 'default', 't', 'u' FROM t),
+        m AS (INSERT INTO slackwater.settlement (task_id, n, user_id, reserved) SELECT id, 1, 'u', 1 FROM t),
+        e AS (INSERT INTO slackwater.event (task_id, seq, epoch, counter, kind) SELECT id, 1, 0, 0, 'queued' FROM t),
+        y AS (INSERT INTO slackwater.task_type (name, declaration) VALUES ('t', '{"on_interrupt": "fail"}')
+              ON CONFLICT DO NOTHING)
+        INSERT INTO slackwater.outbox (task_id, seq, kind, data) SELECT id, 1, 'queued', '{}' FROM t
+    """
+    migrations.upgrade(empty_database, "0001")
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(writes)
+        assert migrations.upgrade(empty_database) == "0001"
+        connection.execute(writes)
+        row = connection.execute("SELECT count(*), count(delivered_at) FROM slackwater.outbox").fetchone()
+        assert row == (2, 0)
+        kinds = connection.execute("SELECT kind FROM slackwater.sweep ORDER BY kind").fetchall()
+        assert [kind for (kind,) in kinds] == ["expired", "orphans", "outbox", "stale", "touch"]

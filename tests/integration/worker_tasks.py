@@ -9,8 +9,10 @@ import sys
 import time
 from typing import Any
 
-from samples.render.provider import trace, trace_sync
-from slackwater.sdk import Cancelled, Context, SyncContext, task
+import httpx
+
+from samples.render.provider import submit, trace, trace_sync
+from slackwater.sdk import Aftermath, Cancelled, Context, Submission, SyncContext, task
 
 Object = dict[str, Any]
 
@@ -97,3 +99,18 @@ async def slow(ctx: Context, _payload: Object) -> None:
 @task("nonsense")
 async def nonsense(_ctx: Context, _payload: Object) -> float:
     return float("nan")
+
+
+async def stop(after: Aftermath, submission: Submission) -> Object:
+    """The stub can't stop a render; that it was asked to shows in its log."""
+    note = {"what": "stop", "task": str(after.task_id), "epoch": 0, "worker": "", "key": submission.key}
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        (await client.post(os.environ["RENDER_URL"] + "/trace", json=note)).raise_for_status()
+    return {"stopped": True}
+
+
+@task("stoppable", on_interrupt="requeue", on_cancel=stop)
+async def stoppable(ctx: Context, payload: Object) -> None:
+    """Asks the provider, and then waits for longer than any test."""
+    await ctx.submission("frame", provider="render", request={"seconds": 60}, call=submit)
+    await asyncio.sleep(600)

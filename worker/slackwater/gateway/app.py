@@ -11,6 +11,7 @@ from importlib.metadata import version
 import redis.asyncio
 from fastapi import FastAPI
 
+from slackwater.activity import Activity
 from slackwater.gateway import admin, health, stream, tasks, webhooks
 from slackwater.gateway.auth import Tokens
 from slackwater.gateway.average import CachedAverage
@@ -37,6 +38,7 @@ def create_app(
         hub=Hub(listen_url),
         average=CachedAverage(lambda: average_duration(store)),
         policy=policy_cache(store),
+        activity=Activity(slots, constants=store.constants),
     )
 
     @asynccontextmanager

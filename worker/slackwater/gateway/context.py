@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from slackwater.activity import Activity
 from slackwater.admission import Limits
 from slackwater.errors import PolicyUnreadable, SlotsUnavailable
 from slackwater.gateway.auth import Caller, Tokens, bearer
@@ -29,6 +30,7 @@ class Gateway:
     hub: Hub
     average: CachedAverage
     policy: PolicyCache
+    activity: Activity
     metrics: Metrics = field(default_factory=Metrics)
     draining: bool = False
     """SIGTERM came: not ready any more, still serving."""

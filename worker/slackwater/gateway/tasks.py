@@ -10,7 +10,9 @@ from fastapi import APIRouter, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, Response
 
+from slackwater.activity import producer_active
 from slackwater.admission import estimated_wait
+from slackwater.claim import TaskState
 from slackwater.gateway import described, inputs, responses
 from slackwater.gateway.auth import Caller
 from slackwater.gateway.context import TheCaller, TheGateway
@@ -100,6 +102,19 @@ async def retry_task(task_id: str, gateway: TheGateway, caller: TheCaller) -> Re
     if not result:
         raise responses.NotFound
     return JSONResponse({"id": task_id, "state": "queued"}, 202)
+
+
+@router.post("/{task_id}/heartbeat", status_code=204)
+async def heartbeat(task_id: str, gateway: TheGateway, caller: TheCaller) -> Response:
+    """The producer of a fed task is there (R-STALE-03): its word, and nothing else, keeps such a task alive."""
+    view = await reading.task_view(gateway.store, existing(task_id), owner(caller))
+    if view is None:
+        raise responses.NotFound
+    # The entry outlives its limit by a day, so the longest limit in use is no matter here.
+    limit = gateway.store.constants.stale_seconds
+    if not await producer_active(gateway.store, gateway.activity, view.id, limit_seconds=limit):
+        raise admin.StateStands(TaskState(view.state))
+    return Response(status_code=204)
 
 
 def owner(caller: Caller) -> str | None:

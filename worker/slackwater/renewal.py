@@ -225,7 +225,8 @@ class Renewal:
             task.exception()  # whatever it is, the next renewal asks again
 
     async def _keep_slot(self, watched: Watched, scopes: Any, links: Links) -> None:
-        wait, failures = self._spread(self._figures.renew_seconds), 0
+        # Early, but not for tasks that end at once: until the first renewal a slot outlives its worker for longer.
+        wait, failures = self._spread(self._figures.renew_seconds / 15), 0
         while watched.ending is not Ending.LEASE_LOST:
             await asyncio.sleep(wait)
             held = await self._renew_slot(watched, scopes, links)

@@ -61,6 +61,13 @@ class Constants(BaseSettings):
     cancel_grace_seconds: Seconds = 10
     policy_ttl_seconds: Seconds = 2
 
+    @property
+    def fresh_slot_seconds(self) -> float:
+        """Life of a slot that is not renewed yet. A touch that read the claims just before this one's commit vouches
+        for all members until its marker is too old; the member must outlive that, however late the claim came."""
+        latest_commit = self.candidate_age_seconds + 2 * self.statement_timeout_seconds + self.idle_timeout_seconds
+        return max(self.slot_seconds, self.marker_age_seconds + latest_commit)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _require(self.renew_seconds <= self.lease_seconds / 3, "renew_seconds", "at most a third of lease_seconds")

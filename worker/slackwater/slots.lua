@@ -114,8 +114,10 @@ if op == 'renew' then
     for i = 2, #KEYS do
         if not live(KEYS[i], token) then return {'DENIED', i - 2} end
     end
+    -- Not only forward: a fresh member lives longer than a renewed one (Constants.fresh_slot_seconds). By now its claim
+    -- has committed, and whoever touched before that vouches for less than a lease from now.
     for i = 2, #KEYS do
-        extend(KEYS[i], token, live(KEYS[i], token))
+        redis.call('ZADD', KEYS[i], 'XX', whole(now + lease), token)
         keep(KEYS[i])
     end
     return {'OK', 0}

@@ -58,7 +58,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Taken:
-    """All scopes are taken, for `slot_seconds`."""
+    """All scopes are taken, for `fresh_slot_seconds`: the first renewal brings them to `slot_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Slots:
             generation,
             _ms(c.marker_age_seconds),
             _ms(c.clock_skew_seconds),
-            _ms(c.slot_seconds),
+            _ms(c.fresh_slot_seconds if op == "acquire" else c.slot_seconds),
         ]
         try:
             async with asyncio.timeout(c.slot_timeout_seconds):

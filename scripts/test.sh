@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tiers=${TIERS:-check unit property integration cluster e2e faults}
+for tier in $tiers; do
+  case " check unit property integration cluster e2e faults " in *" $tier "*) ;; *) echo "TIERS: no tier is called $tier" >&2; exit 2 ;; esac
+done
 say() { printf '\n── %s (%s s since start)\n' "$*" "$SECONDS"; }
 case " $tiers " in *" cluster "*|*" e2e "*|*" faults "*) say "packages of the host"; scripts/host-packages.sh ;; esac
 say "set-up"; scripts/setup.sh

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from kubernetes.client import ApiException
+
 from scripts.demo.screen import Screen
 from tests.kit.kube import Kube
 from tests.kit.waiting import until
+
+OURS = "slackwater.dev/made-by"
+
+
+class Refused(Exception):
+    """The demo does not go on; the message says what is in the way."""
+
+
+def refuse_if_not_ours(kube: Kube) -> None:
+    """Raises Refused when the namespace exists and no demo made it: applying would overwrite its secrets."""
+    try:
+        found = kube.core.read_namespace(kube.namespace)
+    except ApiException as error:
+        if error.status == 404:
+            return
+        raise
+    labels = (found.metadata.labels if found.metadata else None) or {}
+    if labels.get(OURS) != "demo":
+        raise Refused(f"namespace {kube.namespace} is there already and this demo did not make it; nothing was changed")
 
 
 def install(kube: Kube, screen: Screen, manifests: str = "manifests/local") -> None:
@@ -16,6 +37,7 @@ def install(kube: Kube, screen: Screen, manifests: str = "manifests/local") -> N
         return True
 
     until("the manifests applied", 60, applied, every=1)
+    kube.kubectl("label", "namespace", kube.namespace, f"{OURS}=demo", "--overwrite")
     for kind, name in (
         ("deployment", "postgres"),
         ("deployment", "redis"),

@@ -23,7 +23,7 @@ from scripts.demo.plan import (
     renders,
 )
 from scripts.demo.screen import Screen
-from scripts.demo.subjects import Subject
+from scripts.demo.subjects import POD_UID, Subject
 from tests.kit.gateway import ENDED, Gateway
 from tests.kit.kill import kill_worker
 from tests.kit.kube import Kube
@@ -73,7 +73,7 @@ def play(subject: Subject, stage: Stage) -> Told:
     watcher = Watcher(stage.kube, stage.store, subject.selector, _teller(subject, stage, ids))
     with watcher as told.pods:
         full = REPLICAS * CONCURRENCY
-        until(f"all {full} places busy", 60, lambda: len(_running(stage, ids)) >= full)
+        until(f"all {full} places busy", 60, lambda: len(_log(stage, ids).interrupted) >= full)
         screen.step(f"new image {NEW_IMAGE} while all {full} places are busy")
         subject.set_image(NEW_IMAGE)
         _kill_one(subject, stage, ids, told)
@@ -88,41 +88,43 @@ def play(subject: Subject, stage: Stage) -> Told:
         told.settled = _in_time("the pods settled", 180, lambda: subject.settled(DOWN))
     _in_time("no slot left over", SLOT_SECONDS, lambda: not sum(stage.store.slots().values()))
     told.slots_left = sum(stage.store.slots().values())
-    told.provider = judge(e for e in stage.provider.log() if e["task"] in set(ids))
+    told.provider = _log(stage, ids)
     told.seconds = time.monotonic() - begun
     return told
 
 
-def _running(stage: Stage, ids: list[str]) -> list[str]:
-    """Workers that the provider saw start a render of ours and not end it, one entry a render."""
+def _log(stage: Stage, ids: list[str]) -> Verdict:
+    """The provider's log about our renders alone: others may have used the cluster before."""
     ours = set(ids)
-    return [r.worker for r in judge(e for e in stage.provider.log() if e["task"] in ours).interrupted]
+    return judge(entry for entry in stage.provider.log() if entry["task"] in ours)
 
 
 def _kill_one(subject: Subject, stage: Stage, ids: list[str], told: Told) -> None:
     """SIGKILL the process of a busy pod that nobody is about to delete; measure until its renders run again."""
     pods = {p["metadata"]["uid"]: p for p in stage.kube.pods(subject.selector)}
     busy = Counter(h.pod_uid for h in stage.store.held())
-    staying = [p for uid, p in pods.items() if "deletionTimestamp" not in p["metadata"]]
+    staying = [p for p in pods.values() if "deletionTimestamp" not in p["metadata"]]
     victim = max(staying, key=lambda p: busy[p["metadata"]["uid"]])
     uid = victim["metadata"]["uid"]
     before = [h for h in stage.store.held() if h.pod_uid == uid]
-    stage.screen.step(
-        f"SIGKILL to the worker process of {victim['metadata']['name']} ({len(before)} renders run there)"
-    )
+    stage.screen.step(f"SIGKILL to the worker of {victim['metadata']['name']}; {len(before)} renders run there")
     told.killed_workers = {h.worker for h in before}
-    kill_worker(stage.kube, victim, mark=f"{subject.uid_variable}={uid}")
-    at = time.monotonic()
-    killed = {(r.task, r.epoch) for r in stage.provider.verdict().interrupted if r.worker in told.killed_workers}
+    died_at = kill_worker(stage.kube, victim, mark=f"{POD_UID}={uid}")
+    killed = {(r.task, r.epoch) for r in _log(stage, ids).interrupted if r.worker in told.killed_workers}
     told.killed_worker_runs = len(killed)
 
-    def back() -> bool:
-        ran = {(r.task, r.epoch) for r in stage.provider.verdict().runs}
-        return all(any(t == task and e > epoch for t, e in ran) for task, epoch in killed)
+    def back() -> list[float] | None:
+        again = _log(stage, ids).started_at
+        firsts = [min((at for r, at in again.items() if r.task == t and r.epoch > e), default=None) for t, e in killed]
+        return None if None in firsts else [at for at in firsts if at is not None]
 
-    if killed and _in_time("the killed worker's renders run again", RECLAIM_SECONDS, back):
-        told.back_seconds = time.monotonic() - at
-        stage.screen.note(f"its {len(killed)} renders run again after {told.back_seconds:.1f} s")
+    if not killed:
+        return
+    try:
+        told.back_seconds = max(until("the killed worker's renders run again", RECLAIM_SECONDS, back)) - died_at
+    except TimedOut:
+        return
+    stage.screen.note(f"its {len(killed)} renders ran again {told.back_seconds:.1f} s after its death")
 
 
 def _slots_agree(stage: Stage) -> bool:
@@ -146,7 +148,7 @@ def _teller(subject: Subject, stage: Stage, ids: list[str]) -> Callable[[Sample]
         pods = ", ".join(f"{n}x {revision}" for revision, n in sorted(by_revision.items()))
         going = sum(p.draining or p.terminating for p in sample.pods)
         says = subject.says()
-        line = f"{work:<44} {pods}{f' ({going} draining)' if going else ''}{f' · {says}' if says else ''}"
+        line = f"{work:<38} {pods}{f' ({going} draining)' if going else ''}{f' · {says}' if says else ''}"
         if line != last[0]:
             last[0] = line
             stage.screen.note(line)

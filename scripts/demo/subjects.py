@@ -7,13 +7,14 @@ from typing import Protocol
 from scripts.demo.plan import CONCURRENCY, OLD_IMAGE, PLAIN_GRACE_SECONDS, REPLICAS
 from tests.kit.kube import Kube, condition
 
+POD_UID = "SLACKWATER_POD_UID"
+"""Environment variable of a worker that holds its pod's uid."""
+
 
 class Subject(Protocol):
     title: str
     queue: str
     selector: str
-    uid_variable: str
-    """Environment variable of the worker that holds its pod's uid."""
 
     def create(self) -> None: ...
     def set_image(self, image: str) -> None: ...
@@ -27,7 +28,6 @@ class Subject(Protocol):
 
 class Pool:
     title, queue, selector = "WorkerPool", "default", "slackwater.dev/pool=renders"
-    uid_variable = "SLACKWATER_POD_UID"
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -50,12 +50,16 @@ class Pool:
         return seen and gone and counts == [replicas] * 3 and len(self._kube.pods(self.selector)) == replicas
 
     def says(self) -> str:
-        return str(condition(self._kube.pool("renders"), "Progressing").get("message", ""))
+        pool = self._kube.pool("renders")
+        draining = pool.get("status", {}).get("draining", [])
+        if not draining:
+            return str(condition(pool, "Progressing").get("message", ""))
+        first = draining[0]
+        return f"waits for {first['pod']}, {first['leases']} leases, until {first['deadline'][11:16]}"
 
 
 class Plain:
     title, queue, selector = "Deployment", "plain", "app=plain"
-    uid_variable = "DEMO_POD_UID"
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -77,7 +81,7 @@ class Plain:
             "env": [
                 *stores,
                 *({"name": name, "value": value} for name, value in settings.items()),
-                {"name": self.uid_variable, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+                {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             ],
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8081}, "periodSeconds": 1},
             "volumeMounts": [{"name": "run", "mountPath": "/run/slackwater"}, {"name": "tmp", "mountPath": "/tmp"}],

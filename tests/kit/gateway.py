@@ -55,7 +55,7 @@ class Gateway:
             answer.raise_for_status()
             page = answer.json()
             found.update({t["id"]: t["state"] for t in page["tasks"] if t["id"] in wanted})
-            cursor = page.get("next_cursor") or ""
+            cursor = page["cursor"] or ""
             if not cursor or len(found) == len(wanted):
                 return found
 

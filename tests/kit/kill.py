@@ -10,7 +10,7 @@ from tests.kit.kube import Kube, Object
 from tests.kit.waiting import until
 
 FIND_AND_KILL = """
-import os, signal, sys
+import os, signal, sys, time
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
         environ = open(f"/proc/{pid}/environ", "rb").read()
@@ -19,15 +19,18 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         continue
     if sys.argv[1].encode() in environ and inside == "1" and b"SLACKWATER_TASKS=" in environ:
         os.kill(int(pid), signal.SIGKILL)
-        print("killed", pid)
+        print(time.time())
         break
 else:
     sys.exit("no such process")
 """
 
 
-def kill_worker(kube: Kube, pod: Object, *, mark: str) -> None:
-    """`mark`: NAME=value in the environment of this pod's worker alone, such as SLACKWATER_POD_UID=…"""
+def kill_worker(kube: Kube, pod: Object, *, mark: str) -> float:
+    """Returns when it died, in seconds since 1970 by the node's clock.
+
+    `mark`: NAME=value in the environment of this pod's worker alone, such as SLACKWATER_POD_UID=…
+    """
     name = f"kill-{pod['metadata']['name']}"[:63]
     worker = next(c for c in pod["spec"]["containers"] if c["name"] == "worker")
     container = {
@@ -52,3 +55,4 @@ def kill_worker(kube: Kube, pod: Object, *, mark: str) -> None:
     kube.kubectl("delete", "pod", name, "--wait=false")
     if phase != "Succeeded":
         raise RuntimeError(f"could not kill the worker of {pod['metadata']['name']}: {said}")
+    return float(said)

@@ -29,6 +29,8 @@ class Verdict:
     """What the log proves. `interrupted`: executions that started and never ended, by their own account."""
 
     runs: tuple[Run, ...]
+    started_at: dict[Run, float]
+    """By the provider's clock, seconds since 1970."""
     interrupted: tuple[Run, ...]
     ends_by_task: dict[str, int]
     charges_by_key: dict[str, int]
@@ -45,7 +47,7 @@ class Verdict:
 
 def judge(log: Iterable[dict[str, Any]]) -> Verdict:
     """`log`: entries {what: start|end|submit|poll, task, epoch, worker, key?, charged?} in the order of arrival."""
-    started: dict[Run, None] = {}
+    started: dict[Run, float] = {}
     ended: set[Run] = set()
     ends: Counter[str] = Counter()
     charges: Counter[str] = Counter()
@@ -53,14 +55,14 @@ def judge(log: Iterable[dict[str, Any]]) -> Verdict:
         run = Run(entry["task"], int(entry["epoch"]), entry["worker"])
         match entry["what"]:
             case "start":
-                started[run] = None
+                started.setdefault(run, float(entry.get("at", 0)))
             case "end":
                 ended.add(run)
                 ends[run.task] += 1
             case "submit" if entry.get("charged"):
                 charges[entry["key"]] += 1
     interrupted = tuple(r for r in started if r not in ended)
-    return Verdict(tuple(started), interrupted, dict(ends), dict(charges), frozenset(r.task for r in started))
+    return Verdict(tuple(started), started, interrupted, dict(ends), dict(charges), frozenset(r.task for r in started))
 
 
 class Provider:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -220,3 +224,64 @@ async def test_without_webhooks_the_outbox_empties_itself(store: Store, world: W
     assert await world.sql("SELECT FROM slackwater.outbox WHERE delivered_at IS NULL") == []
     await webhooks.put(store, "late", "https://example.com/", who="root")
     assert await deliver(store, never, SETTINGS) == Report(), "what was before a webhook is not told to it"
+
+
+async def test_a_later_event_is_never_handed_out_before_an_earlier_one(store: Store, world: World) -> None:
+    """Were one to pass over the rows that another holds, a task's second event could be sent alone."""
+    await webhooks.put(store, "shop", "https://example.com/", who="root")
+    task = await one(store)
+    await cancel(store, task, who="alice")
+    lock = f"SELECT FROM slackwater.outbox WHERE task_id = '{task}' AND seq = 1 FOR UPDATE"
+    async with world.holding(lock):
+        handing = asyncio.create_task(outbox.hand_out(store))
+        await world.blocked()
+        assert await outbox.take(store, "shop", limit=5, hold_seconds=60) == []
+    assert await handing == 2
+    assert [letter.seq for letter in await outbox.take(store, "shop", limit=5, hold_seconds=60)] == [1]
+
+
+async def test_hand_outs_wait_for_each_other(store: Store, world: World) -> None:
+    await one(store)
+    async with world.holding("SELECT pg_advisory_xact_lock(5312199)"):
+        handing = asyncio.create_task(outbox.hand_out(store))
+        await world.blocked()
+        assert not handing.done()
+    assert await handing == 1
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of `localhost`, with its key in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl here: deliveries over TLS are NOT tested")
+    file = tmp_path / "localhost.pem"
+    wanted = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    wanted += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(tmp_path / "key"), "-out", str(file)]
+    subprocess.run([openssl, *wanted], check=True, capture_output=True)
+    file.write_text(file.read_text() + (tmp_path / "key").read_text())
+    return file
+
+
+async def test_over_tls_the_name_is_checked_although_an_address_is_called(store: Store, certificate: Path) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    receiver = Receiver(tls=server)
+    knows = ssl.create_default_context(cafile=str(certificate))
+    named = receiver.url.replace("127.0.0.1", "localhost")
+    tries: list[tuple[str, ssl.SSLContext | bool, str | None]] = [
+        (named, knows, None),
+        (receiver.url, knows, "no connection: ConnectError"),
+        (named, True, "no connection: ConnectError"),
+    ]
+    for number, (url, trust, error) in enumerate(tries):
+        await webhooks.put(store, f"hook{number}", url, private=True, who="root")
+        await one(store, f"user{number}")
+        await outbox.hand_out(store)
+        letter, *_ = await outbox.take(store, f"hook{number}", limit=1, hold_seconds=60)
+        send = HttpSender(timeout_seconds=5, verify=trust)
+        assert await send(letter) == Sent(error)
+        await send.close()
+    assert len(receiver.got) == 1
+    assert receiver.got[0].headers["Host"] == named.removeprefix("https://").removesuffix("/in")
+    receiver.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,7 +50,7 @@ def body_of(letter: Letter) -> bytes:
 class HttpSender:
     """Over one client; close it."""
 
-    def __init__(self, *, timeout_seconds: float, verify: bool | str = True) -> None:
+    def __init__(self, *, timeout_seconds: float, verify: ssl.SSLContext | bool = True) -> None:
         self._timeout = timeout_seconds
         # No proxies, cookies or .netrc of the environment: a delivery goes where the webhook says and nowhere else.
         self._client = httpx.AsyncClient(

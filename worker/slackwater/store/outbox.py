@@ -20,10 +20,12 @@ from slackwater.store.sql import sql
 
 BATCH: Final = 500
 
+# One at a time, and none passes over a row: a later event of a task must not be there to be sent before an earlier one.
+_ALONE: Final = "SELECT pg_advisory_xact_lock(5312199)"
 _HAND_OUT = sql("""
     WITH batch AS MATERIALIZED (
         SELECT id, task_id, seq, kind FROM {s}.outbox WHERE delivered_at IS NULL
-        ORDER BY id LIMIT :batch FOR UPDATE SKIP LOCKED
+        ORDER BY id LIMIT :batch FOR UPDATE
     ), made AS (
         INSERT INTO {s}.delivery (webhook, outbox_id, task_id, seq)
         SELECT w.name, b.id, b.task_id, b.seq FROM batch b
@@ -141,7 +143,7 @@ class Backlog:
 
 async def hand_out(store: Store) -> int:
     """Hand up to BATCH new rows to the webhooks there are; returns how many."""
-    async with store.transaction() as connection:
+    async with store.transaction(_ALONE) as connection:
         return len((await connection.execute(_HAND_OUT, {"batch": BATCH})).all())
 
 

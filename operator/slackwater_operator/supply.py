@@ -41,11 +41,16 @@ class Supply:
             pass
 
     def _grow(self) -> bool:
-        """The next pod of the wanted revision, within replicas + maxSurge."""
+        """The next pod of the wanted revision, within replicas + maxSurge. While that revision is unproven, the room
+        goes to the proven one, for what it has lost meanwhile: a rollout that is stuck costs no capacity."""
         tally = self.tally
-        if tally.total >= tally.cap or tally.new >= self.spec.desired - tally.kept:
+        if tally.total >= tally.cap:
             return False
-        return self._one_more(tally.chosen.update, "rolling out")
+        revision = tally.next_revision()
+        if revision == tally.chosen.update:
+            return tally.new < self.spec.desired - tally.kept and self._one_more(revision, "rolling out")
+        lacking = tally.total - tally.unproven < self.spec.desired
+        return lacking and self._one_more(revision, "stands in while the new revision is unproven")
 
     def _one_more(self, revision: str, reason: str) -> bool:
         kept = self.tally.recall(revision)

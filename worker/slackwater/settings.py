@@ -105,7 +105,7 @@ class DeliverySettings(BaseSettings):
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 10
     """Of one request, with its name's look-up."""
     tries: Annotated[int, Field(ge=1, le=50)] = 12
-    """After this many a delivery is dead: about two and a half hours with the waits below."""
+    """After this many a delivery is dead: about two hours with the waits below."""
     first_wait_seconds: Seconds = 5
     longest_wait_seconds: Seconds = 3600
 

@@ -324,5 +324,5 @@ async def test_a_store_that_is_away_for_longer_than_the_lease_ends_nothing(
     finally:
         await asyncio.to_thread(postgres_server.start)
     row = await bench.state(task, "done", seconds=30)
-    assert (row.epoch, row.attempts) == (1, 1)
+    assert (row.epoch, row.attempts) == (1, 1), worker.tail()
     assert [call["epoch"] for call in bench.stub.calls("end", task)] == [1]

@@ -230,7 +230,7 @@ class Bench:
         worker = WorkerProcess(process, pod_uid, lines, raw, asyncio.create_task(_read(process, lines, raw)))
         self.workers.append(worker)
         if ready:
-            await worker.line("registered", 20)
+            await worker.line("registered", 60)
         return worker
 
     async def submit(self, kind: str, user: str = "alice", **payload: Any) -> UUID:

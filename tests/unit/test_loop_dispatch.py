@@ -56,6 +56,7 @@ class Scripted:
     released: list[UUID] = field(default_factory=list)
     asked_without: list[frozenset[str]] = field(default_factory=list)
     rebuilt: int = 0
+    rebuild_due: bool = True
     full: frozenset[str] = frozenset()
     on_candidates: Callable[[], None] = lambda: None
     on_scopes: Callable[[], None] = lambda: None
@@ -98,9 +99,10 @@ class Scripted:
         self.released.append(token)
         self._note()
 
-    async def rebuild(self) -> None:
+    async def rebuild(self) -> bool:
         self.rebuilt += 1
         self._note()
+        return self.rebuild_due
 
     def _note(self) -> None:
         self.changed.set()
@@ -281,6 +283,21 @@ async def test_lost_slots_pause_claiming_and_are_rebuilt(rig: Rig) -> None:
         assert rig.accepted == []
         rig.links.on_acquire = lambda: None
         await rig.until(lambda: len(rig.accepted) == 1)
+
+
+async def test_a_rebuild_that_is_not_due_yet_is_asked_for_in_growing_pauses(rig: Rig) -> None:
+    def lost() -> None:
+        raise SlotsLost("old")
+
+    rig.links.waiting = [candidate()]
+    rig.links.on_acquire = lost
+    rig.links.rebuild_due = False
+    async with rig.running():
+        await rig.until(lambda: rig.links.rebuilt == 1)
+        first = asyncio.get_running_loop().time()
+        await rig.until(lambda: rig.links.rebuilt >= 4)
+    # half of each window at least, which double from 50 ms
+    assert asyncio.get_running_loop().time() - first >= (0.05 + 0.1 + 0.2) / 2
 
 
 async def test_a_slot_script_without_answer_starts_nothing_and_gives_the_token_back(rig: Rig) -> None:

@@ -64,7 +64,7 @@ class ClaimLinks(Protocol):
     async def claim(self, candidate: Candidate, token: UUID, generation: int) -> ClaimedTask | None: ...
     async def look_for(self, candidate: Candidate, token: UUID) -> Looked: ...
     async def release_token(self, token: UUID, scopes: Any) -> None: ...
-    async def rebuild(self) -> None: ...
+    async def rebuild(self) -> bool: ...
 
 
 Accept = Callable[[ClaimedTask, Any, float], None]
@@ -245,8 +245,8 @@ class Dispatcher:
             self._rebuilding = self._spawn(self._rebuild_once())
 
     async def _rebuild_once(self) -> None:
-        await self._links.rebuild()
-        self._wake.up()
+        if await self._links.rebuild():
+            self._wake.up()  # else the pause grows: asking again at once would only keep the store busy
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._quietly(work))

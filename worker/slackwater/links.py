@@ -38,6 +38,7 @@ from slackwater.slots import Denied, Exists, Renewed, Scope, Slots, scopes
 from slackwater.slots import Full as SlotsFull
 from slackwater.slots import Taken as SlotsTaken
 from slackwater.store import Store, claiming, generation, recovery, registration, submissions, writing
+from slackwater.store.generation import Restored
 from slackwater.store.policies import policy_cache
 from slackwater.store.url import plain_url
 from slackwater.sweep import run_due
@@ -150,8 +151,9 @@ class MainLinks:
     async def release_token(self, token: UUID, held: tuple[Scope, ...]) -> None:
         await self._slots.release(token, held)
 
-    async def rebuild(self) -> None:
-        await _restore(self._store, self._slots, self._known)
+    async def rebuild(self) -> bool:
+        """False: not yet, since it was tried a moment ago."""
+        return await _restore(self._store, self._slots, self._known) is not Restored.WAIT
 
     # ---- an execution's writes
 
@@ -238,13 +240,15 @@ class ThreadLinks:
             pause = min(2 * pause, 2.0)
 
 
-async def _restore(store: Store, slots: Slots, known: Known, *, denied_under: int | None = None) -> None:
+async def _restore(store: Store, slots: Slots, known: Known, *, denied_under: int | None = None) -> Restored:
     # Looked at before the store is asked, whose lock keeps the whole fleet from claiming: a Redis that does not
     # answer this process can't be restored by it.
     await slots.look(known.generation)
     restored = await generation.restore(store, slots, denied_under=denied_under)
     known.generation = await generation.read_generation(store)
-    log.info("slots restored", outcome=restored.value, generation=known.generation)
+    if restored is not Restored.WAIT:
+        log.info("slots restored", outcome=restored.value, generation=known.generation)
+    return restored
 
 
 @asynccontextmanager

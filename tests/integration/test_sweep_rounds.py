@@ -282,6 +282,8 @@ async def test_producer_activity_moves_both_marks_and_outlives_the_limit(world: 
     assert (after["active_at"], after["lease_until"]) == (before["active_at"], before["lease_until"])
     assert await redis.pttl(f"slackwater:activity:{claim.task_id}") > 1800 * 1000
     assert not await producer_active(world.store, Activity(redis), uuid4(), limit_seconds=1800)
+    await world.sql("UPDATE slackwater.task SET finished_at = clock_timestamp()")
+    assert not await producer_active(world.store, Activity(redis), claim.task_id, limit_seconds=1800)
 
 
 async def test_a_fed_tasks_reruns_do_not_lengthen_its_life(world: World, slots: Slots, redis: Redis) -> None:

@@ -198,6 +198,14 @@ CASES = [
         ROLLOUT,
     ),
     Case(
+        "while drains hold the rollout up no more than the surge is made",
+        3,
+        (serving("d", OLD).cordoned().busy(), *old(2, busy=True), *new(2)),
+        [],
+        {"drain": {"maxDraining": 1}},
+        ROLLOUT,
+    ),
+    Case(
         "a terminating pod still counts for maxDraining while its container runs",
         2,
         (serving("d", OLD).cordoned(condemned=True).but(deleting=NOW), *old(1), *new(2)),

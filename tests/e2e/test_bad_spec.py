@@ -48,6 +48,7 @@ def test_c14_crashing_new_pods_are_replaced_first_by_the_corrected_spec(make_poo
     until("a new pod crashes again and again", 90, crashing)
     said = pool.until_condition("Progressing", lambda c: c.get("reason") == "CrashLoop", 30)
     assert "exit code 2" in said["message"]
+    assert "SLACKWATER_TASKS" in said["message"]
     assert len(ready(pool)) >= 2
     good["spec"]["containers"][0]["env"].append({"name": "FIXED", "value": "yes"})
     pool.patch(template=good)

@@ -159,10 +159,13 @@ async def test_a_signal_while_user_code_blocks_the_loop_still_stops_claiming_at_
     assert (await bench.row(task)).state == "done"
 
 
-async def test_bad_settings_end_with_code_2_and_name_the_setting(bench: Bench) -> None:
+async def test_bad_settings_end_with_code_2_and_name_the_setting_to_the_kubelet_too(bench: Bench) -> None:
+    log = bench.directory / "termination-log"
+    log.touch()
     worker = await bench.worker(ready=False, environment={"SLACKWATER_RENEW_SECONDS": "2"})
     assert await worker.exit() == 2
     assert "SLACKWATER_RENEW_SECONDS" in worker.tail()
+    assert "SLACKWATER_RENEW_SECONDS" in log.read_text()
 
 
 async def test_a_store_that_is_not_there_yet_is_waited_for_and_a_signal_ends_the_wait(bench: Bench) -> None:

@@ -79,12 +79,12 @@ def make_identity(settings: WorkerSettings, task_types: tuple[str, ...]) -> Iden
     )
 
 
-def write_termination_log(path: Path, worker_id: str) -> bool:
-    """First line: exactly the id. Outside a container there is no such file, and nobody who reads it."""
+def write_termination_log(path: Path, line: str) -> bool:
+    """First line: exactly the worker's id, or why it could not start. Outside a container there is no such file."""
     try:
         with path.open("r+") as file:
             file.truncate()
-            file.write(f"{worker_id}\n")
+            file.write(f"{line}\n")
     except OSError:
         return False
     return True

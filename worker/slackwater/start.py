@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from slackwater import metrics
@@ -54,16 +55,23 @@ def main() -> NoReturn:
     try:
         prepared = prepare()
     except SettingsError as error:
-        sys.stderr.write(f"slackwater worker: {error}\n")
-        _exit(ExitCode.SETTINGS)
+        _exit(_refuse(error))
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         code = loop.run_until_complete(run(prepared))
     except SettingsError as error:
-        sys.stderr.write(f"slackwater worker: {error}\n")
-        code = ExitCode.SETTINGS
+        code = _refuse(error)
     _exit(code)
+
+
+def _refuse(error: SettingsError) -> ExitCode:
+    """Say what is wrong where a person looks: on the console, and in the pod's status by the termination log."""
+    said = f"slackwater worker: {error}"
+    sys.stderr.write(f"{said}\n")
+    default = WorkerSettings.model_fields["termination_log"].default
+    write_termination_log(Path(os.environ.get("SLACKWATER_TERMINATION_LOG") or default), said)
+    return ExitCode.SETTINGS
 
 
 def prepare() -> Prepared:

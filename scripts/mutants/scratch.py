@@ -114,13 +114,18 @@ class Scratch:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """With all it started; its servers get a chance to leave in order."""
-    for how, seconds in ((signal.SIGINT, 20), (signal.SIGKILL, 5)):
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(seconds)
+    """With all it started; its servers get a chance to leave in order, and what a hung test forked is not left."""
+    if process.poll() is None:
+        _signal(process, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(process: subprocess.Popen[str], how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, how)
 
 
 @contextlib.contextmanager

@@ -111,7 +111,7 @@ def _trouble(status: Raw, container: Raw) -> Trouble | None:
 
 
 def _code(terminated: Raw) -> str:
-    """With what the worker wrote: its settings' fault, in a sentence. A started worker's message is its id, one word."""
+    """With the sentence that the worker wrote if it could not start; a started one's message is its id, one word."""
     said = str(terminated.get("message") or "").strip().splitlines()
     told = f": {said[0][:300]}" if said and " " in said[0] else ""
     return f"exit code {terminated.get('exitCode')}{told}"

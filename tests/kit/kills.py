@@ -116,18 +116,22 @@ class Scene:
     def _about_pods(self, old: dict[str, str], record: Record, start: int) -> list[str]:
         wrong = [f"deleted while busy: {pod.name} {held}" for pod, held in record.deleted_busy]
         n = self.replicas
-        if record.most_pods() > n + SURGE + DRAINING:
-            wrong.append(f"{record.most_pods()} pods at once")
+        # A condemned worker leaves by itself. If the operator is killed before it deletes the pod, the kubelet starts the
+        # container anew and it leaves again, holding nothing; the operator gives its room away the first time.
+        pods = max(sum(not (p.ended or (p.draining and p.restarted)) for p in s.pods) for s in record.samples)
+        if pods > n + SURGE + DRAINING:
+            wrong.append(f"{pods} pods at once")
         active = max(sum(not (p.draining or p.terminating) for p in s.pods) for s in record.samples)
         if active > n + SURGE:
             wrong.append(f"{active} pods at once that did not drain")
+        # 504: whoever asked was killed before the answer; the request may have been carried out all the same.
         mine = [
             w for w in writes(self._audit, account=ACCOUNT, start=start)
-            if w.accepted and w.resource == "pods" and w.name.startswith(f"{self.pool.name}-")
+            if (w.accepted or w.code == 504) and w.resource == "pods" and w.name.startswith(f"{self.pool.name}-")
         ]  # fmt: skip
-        created = [w.name for w in mine if w.verb == "create"]
-        if len(created) != n:
-            wrong.append(f"pods created: {created}")
+        created = {p.uid for s in record.samples for p in s.pods} - set(old)
+        if len(created) != n or sum(w.verb == "create" and w.accepted for w in mine) > n:
+            wrong.append(f"{len(created)} pods created, for which was asked: {mine}")
         deleted = {w.name for w in mine if w.verb == "delete"}
         if deleted != set(old.values()):
             wrong.append(f"pods deleted: {deleted}, and there had been {set(old.values())}")

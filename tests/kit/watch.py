@@ -31,6 +31,7 @@ class Seen:
     terminating: bool
     ended: bool
     """Its container has stopped; only the object is still there."""
+    restarted: bool = False
 
     @property
     def serving(self) -> bool:
@@ -64,8 +65,14 @@ def seen(pod: Object) -> Seen:
     return Seen(
         meta["name"], meta["uid"], meta.get("labels", {}).get(REVISION, ""), is_ready(pod),
         DRAIN_CAUSE in meta.get("annotations", {}), "deletionTimestamp" in meta,
-        "terminated" in worker_status(pod).get("state", {}),
+        _stopped(worker_status(pod)), worker_status(pod).get("restartCount", 0) > 0,
     )  # fmt: skip
+
+
+def _stopped(worker: Object) -> bool:
+    """It has run, and does not now; the kubelet may be waiting to start it again."""
+    state = worker.get("state", {})
+    return "terminated" in state or ("waiting" in state and worker.get("restartCount", 0) > 0)
 
 
 class Watcher:

@@ -78,7 +78,7 @@ def test_killed_again_and_again_until_the_rollout_is_through(
         began = time.monotonic()
         outcome = pool.rollout(again_and_again(when), seconds=(4, 10 + PODS), patience=300)
         assert tell(f"{PODS} busy pods, killed {when} every step", outcome, began) == []
-        assert len(outcome.died) >= 4 * PODS, "at least at each pod's create, cordon, condemnation and delete"
+        assert len(outcome.died) >= 5 * PODS // 2, "a pod takes five steps, and nobody lives for more than two"
 
 
 @pytest.mark.skipif(not ALL, reason="SLACKWATER_KILLS=all")

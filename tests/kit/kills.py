@@ -116,8 +116,8 @@ class Scene:
     def _about_pods(self, old: dict[str, str], record: Record, start: int) -> list[str]:
         wrong = [f"deleted while busy: {pod.name} {held}" for pod, held in record.deleted_busy]
         n = self.replicas
-        # A condemned worker leaves by itself. If the operator is killed before it deletes the pod, the kubelet starts the
-        # container anew and it leaves again, holding nothing; the operator gives its room away the first time.
+        # A condemned worker leaves by itself. If the operator is killed before it deletes the pod, the kubelet starts
+        # the container anew and it leaves again, holding nothing; the operator gives its room away the first time.
         pods = max(sum(not (p.ended or (p.draining and p.restarted)) for p in s.pods) for s in record.samples)
         if pods > n + SURGE + DRAINING:
             wrong.append(f"{pods} pods at once")

@@ -1,7 +1,8 @@
 """plan(spec, seen, now) → Plan. Rule: the safety rule first, then what is forced, then what is wished.
 
-Order: what death and deadlines demand · drains called off by hand · forced drains · replacements, shrinking and
-rolling · the next step of every pod that goes · labels, budget, revisions. Decisions (create, drain, call off) are
+Order: what death demands · deletes of the condemned, so that an operator that never gets far still cleans up · drains
+called off by hand · forced drains · replacements, shrinking and rolling · the next step of every other pod that goes ·
+labels, budget, revisions. Decisions (create, drain, call off) are
 a fixed point: planned again on their own outcome they are empty; what follows then is only the walk of a draining
 pod, one statement at a time. A pod that is not condemned is never deleted, whatever its phase.
 """
@@ -48,13 +49,16 @@ def plan(spec: PoolSpec, seen: Observation, now: datetime) -> Plan:
         return _blind(spec, seen, views, chosen)
     actions: list[Action] = [*witnessed(seen), *vanished(seen)]
     forced, views = _forced(spec, views, now)
+    steps = _steps(spec, views, now)
+    last, other = [s for s in steps if _is_last(s)], [s for s in steps if not _is_last(s)]
+    actions += last
     if not spec.deleting:
         actions += _lifted(views)
         actions += forced
         count = tally(spec, chosen, views, now)
         taken = {pod.name for pod in seen.pods}
         actions += Supply(count, taken, {r.name for r in seen.revisions}).decide()
-    actions += _steps(spec, views, now)
+    actions += other
     actions += _protection(spec, seen, views, now)
     if not spec.deleting:
         actions += _budget(spec, seen)
@@ -62,6 +66,11 @@ def plan(spec: PoolSpec, seen: Observation, now: datetime) -> Plan:
         complete = is_complete(tally(spec, chosen, views, now))
         actions += upkeep(spec, seen, chosen, complete=complete, in_use=in_use)
     return Plan(tuple(actions), look_again(spec, seen, views, chosen, now))
+
+
+def _is_last(action: Action) -> bool:
+    """Of a pod's steps: the delete, and the label off before it."""
+    return isinstance(action, Delete | Protect)
 
 
 def is_complete(count: Tally) -> bool:

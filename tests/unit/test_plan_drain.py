@@ -125,7 +125,7 @@ def test_a_cordon_whose_annotation_was_removed_is_lifted() -> None:
 
 def test_a_condemned_cordon_is_never_lifted() -> None:
     d = serving("d").cordoned(Cause.ADMIN, annotated=False, condemned=True)
-    assert said(after(d).plan(PLAIN)) == ["create new", "delete d"]
+    assert said(after(d).plan(PLAIN)) == ["delete d", "create new"]  # the condemned go before anything new is made
 
 
 def test_a_stubborn_worker_without_deadline_gets_the_pools() -> None:

@@ -92,7 +92,7 @@ def test_watch_prints_when_something_changed(run: Run, cluster: Cluster, monkeyp
 def test_why(run: Run) -> None:
     code, out, _ = run("why", f"reports-{OLD}-0")
     assert code == 0
-    assert "because a newer revision replaces it" in out
+    assert "because another revision replaces it" in out
     found = json.loads(run("why", NAME, "-o", "json")[1])
     assert (found["because"], found["pool"]) == ("Wanted", "reports")
 
@@ -162,6 +162,12 @@ def test_history(run: Run) -> None:
         (("drain", "stranger"), 1, "belongs to no WorkerPool"),
         (("rollback", "reports", "--to", "9"), 5, "no revision 9"),
         (("status", "reports", "--context", "three"), 2, "three"),
+        (("status", "wp/reports"), 0, ""),
+        (("status", "workerpools.slackwater.dev/reports"), 0, ""),
+        (("why", f"pod/{NAME}"), 0, ""),
+        (("why", "../pods"), 2, "is no name"),
+        (("status", "reports/status"), 2, "is no name"),
+        (("status", "reports", "-n", "a/b"), 2, "is no name"),
         (("status",), 2, "POOL"),
         (("stauts", "reports"), 2, "stauts"),
         (("status", "reports", "-o", "yaml"), 2, "yaml"),
@@ -181,6 +187,15 @@ def test_an_api_server_that_is_away_is_a_failure(
     code, _, err = run("status", "reports")
     assert code == 1
     assert "no answer" in err
+
+
+@pytest.mark.parametrize("text", ["", "[", "a: b", "contexts: 7"])
+def test_a_kubeconfig_that_is_none(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    file = tmp_path / "odd"
+    file.write_text(text)
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    assert run("status", "reports")[0] == 2
 
 
 def test_without_any_kubeconfig(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

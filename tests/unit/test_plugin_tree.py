@@ -100,6 +100,8 @@ def test_stored_text_can_not_break_a_line() -> None:
         ("   └─ reports-a-0  Ready     node-1  3m  at work", ""),
         ("  Stalled=True  InvalidSpec  x", "red"),
         ("shop/reports  desired 2", "bold"),
+        ("├─ revision 5d1e (wanted)  1 pod", "bold"),
+        ("  Progressing=True  RollingOut  1 of 2 pods have revision 5d1e", ""),
     ],
 )
 def test_colours_follow_the_state(line: str, colour: str) -> None:

@@ -35,7 +35,12 @@ def with_going(*entries: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 NAME = f"reports-{OLD}-0"
 CASES = [
-    (draining(), pool(), Because.WORKING, ["newer revision", "09:40Z", "2 leases", "11:10Z", "70m from now", "10:12Z"]),
+    (
+        draining(),
+        pool(),
+        Because.WORKING,
+        ["another revision", "09:40Z", "2 leases", "11:10Z", "70m from now", "10:12Z"],
+    ),
     (draining(cause="Admin"), with_going(going(NAME, cause="Admin")), Because.WORKING, ["kubectl slackwater drain"]),
     (
         draining(),
@@ -44,7 +49,9 @@ CASES = [
         ["1 lease,", "without a deadline", "Wait"],
     ),
     (draining(), with_going(going(NAME, deadline=at(-5))), Because.OVERDUE, ["09:55Z", "5m ago", "takes away"]),
-    (draining(), with_going(going(NAME, deadline=at(-0.5))), Because.WORKING, ["handed back"]),
+    (draining(), with_going(going(NAME, deadline=at(-0.5))), Because.WORKING, ["(now) what is left is handed back"]),
+    (draining(cause="ScaleDown"), pool(), Because.WORKING, ["was scaled down"]),
+    (draining(cause="ScaleDown"), pool(admission="HoldAndDrain"), Because.WORKING, ["admission is HoldAndDrain"]),
     (draining(), with_going(going(NAME, leases=0)), Because.NO_LEASE, ["condemns", "09:40Z"]),
     (draining(), with_going(), Because.NOT_CORDONED, ["a round", "operator runs"]),
     (
@@ -66,6 +73,7 @@ CASES = [
     (over("Failed", "Evicted", "low on\nmemory"), pool(), Because.ENDED, ["Failed: low on memory"]),
     (over("Failed", "Evicted", ""), pool(conditions=(BLIND,)), Because.ENDED, ["nothing is deleted"]),
     (pod("reports-a"), pool(), Because.WANTED, [f"wanted revision {NEW}", "2 replicas"]),
+    (pod("reports-a"), pool(replicas=1), Because.WANTED, ["wants 1 replica and has 2 at present"]),
     (pod("reports-a", labels={"slackwater.dev/protected": "true"}), pool(), Because.WANTED, ["at work"]),
     (pod("reports-a"), pool(status={"observedGeneration": 3}), Because.NOT_SEEN, ["latest spec"]),
     (pod("reports-a"), pool(status={"observedGeneration": None}), Because.NOT_SEEN, ["operator runs"]),

@@ -87,6 +87,8 @@ async def opened(context: str | None, namespace: str | None) -> AsyncIterator[Do
             default = _in_a_pod(configuration)
         except kube_config.ConfigException:
             raise BadConfig(f"{error} (KUBECONFIG names the file)") from error
+    except Exception as error:  # theirs: whatever a strange file makes of its reader
+        raise BadConfig(f"the kubeconfig can't be read: {type(error).__name__}: {error}") from error
     client = ApiClient(configuration)
     client.user_agent = "kubectl-slackwater"
     kube = Kube(client, timeout_seconds=_TIMEOUT_SECONDS, guard=lambda: None)

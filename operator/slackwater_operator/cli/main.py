@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +27,10 @@ from slackwater_operator.cli.words import Json
 if TYPE_CHECKING:
     from slackwater_operator.cli.door import Door
 
-T = TypeVar("T")
 _LOOK_AGAIN_SECONDS = 2.0
 _TRIES = 5
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KINDS = ("pod", "pods", "wp", "workerpool", "workerpools")
 _FIRST = ("-n", "--namespace", "--context", "-o", "--output")
 
 
@@ -62,6 +64,15 @@ app = typer.Typer(
 )
 
 
+def _name(value: str) -> str:
+    """As a path's part it must be a name; `pod/NAME`, as kubectl prints it, is understood."""
+    kind, slash, rest = value.partition("/")
+    found = rest if slash and kind.split(".")[0] in _KINDS else value
+    if not _NAME.fullmatch(found):
+        raise typer.BadParameter(f"{value[:80]!r} is no name")
+    return found
+
+
 def _version(value: bool) -> None:
     if value:
         typer.echo(installed_version("slackwater"))
@@ -72,7 +83,8 @@ def _version(value: bool) -> None:
 def _root(
     context: typer.Context,
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Instead of the kubeconfig context's.")
+        str | None,
+        typer.Option("-n", "--namespace", help="Instead of the context's own.", callback=lambda n: n and _name(n)),
     ] = None,
     kube_context: Annotated[str | None, typer.Option("--context", help="The kubeconfig context.")] = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="text or json.")] = Format.TEXT,
@@ -84,8 +96,8 @@ def _root(
     context.obj = Options(namespace, kube_context, output)
 
 
-Pool = Annotated[str, typer.Argument(metavar="POOL", help="The WorkerPool's name.")]
-PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod's name.")]
+Pool = Annotated[str, typer.Argument(metavar="POOL", help="The WorkerPool's name.", callback=_name)]
+PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod's name.", callback=_name)]
 
 
 @app.command()
@@ -274,16 +286,16 @@ def _done(context: typer.Context, door: Door, wanted: change.Change, facts: Json
         _print(wanted.said)
 
 
-def _run(context: typer.Context, work: Callable[[Door], Coroutine[Any, Any, T]]) -> T:
+def _run(context: typer.Context, work: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
     options = _options(context)
 
-    async def all_of_it() -> T:
+    async def all_of_it() -> None:
         from slackwater_operator.cli.door import opened  # the client is heavy, and --help needs none
 
         async with opened(options.context, options.namespace) as door:
-            return await work(door)
+            await work(door)
 
-    return asyncio.run(all_of_it())
+    asyncio.run(all_of_it())
 
 
 def _options(context: typer.Context) -> Options:

@@ -167,4 +167,4 @@ def style(line: str) -> str:
     ):
         if state.value in words[2:5]:
             return colour
-    return "bold" if " revision " in line or not line.startswith((" ", "│", "├", "└")) else ""
+    return "bold" if "─ revision " in line or not line.startswith((" ", "│", "├", "└")) else ""

@@ -24,12 +24,13 @@ from slackwater_operator.cli.survey import (
 from slackwater_operator.cli.words import clean, clock, count, span
 from slackwater_operator.names import Cause, Condition
 from slackwater_operator.seen import Pod
+from slackwater_operator.spec import Admission
 from slackwater_operator.status import MAX_DRAINING
 
 _LATE = timedelta(seconds=60)
 
 _CAUSES = {
-    Cause.ROLLOUT: "because a newer revision replaces it",
+    Cause.ROLLOUT: "because another revision replaces it",
     Cause.SCALE_DOWN: "because the pool was scaled down",
     Cause.NODE_DRAIN: "because its node is going",
     Cause.SPOT: "because its node has been given notice by the provider",
@@ -121,8 +122,7 @@ def _deleted(pod: Pod, pool: Raw | None, now: datetime) -> Answer:
 
 def _drains(sight: Sight, pool: Raw, now: datetime) -> Answer:
     pod, going = sight.pod, sight.going
-    cause = next((text for known, text in _CAUSES.items() if known == sight.cause), f"because of {sight.cause}")
-    drains = f"{pod.name} is draining {cause}"
+    drains = f"{pod.name} is draining {_cause(sight.cause, pool)}"
     if _blind(pool):
         return Answer(
             Because.STORE_UNREACHABLE,
@@ -157,9 +157,16 @@ def _drains(sight: Sight, pool: Raw, now: datetime) -> Answer:
         )
     else:
         at = clock(going.deadline, now)
-        limit = f". At {at} ({span(going.deadline - now)} from now) what is left is handed back to the queue."
+        left = f"{span(going.deadline - now)} from now" if going.deadline > now else "now"
+        limit = f". At {at} ({left}) what is left is handed back to the queue."
     expected = f" By its tasks' usual run time it is free about {clock(going.expected, now)}." if going.expected else ""
     return Answer(Because.WORKING, f"{holds}{limit}{expected}")
+
+
+def _cause(cause: str, pool: Raw) -> str:
+    if cause == Cause.SCALE_DOWN.value and spec_of(pool).get("admission") == Admission.HOLD_AND_DRAIN.value:
+        return "because the pool's admission is HoldAndDrain"
+    return next((text for known, text in _CAUSES.items() if known == cause), f"because of {cause}")
 
 
 def _stays(sight: Sight, pool: Raw) -> Answer:
@@ -180,11 +187,13 @@ def _stays(sight: Sight, pool: Raw) -> Answer:
             f" {clean(pod.trouble.message)}. It stays, since the pool wants it; a rollout that does not come to work"
             f" fails after rollout.progressDeadline ({rollout_of(pool).get('progressDeadline', '10m')}).",
         )
+    replicas, desired = int(status.get("replicas", 0)), int(spec_of(pool).get("replicas", 1))
+    present = f" and has {replicas} at present" if replicas > desired else ""
     work = " It is at work, or was within the last minute." if pod.protected else ""
     return Answer(
         Because.WANTED,
         f"{pod.name} is not draining: it is of the wanted revision {wanted}, and {name} wants"
-        f" {count(int(spec_of(pool).get('replicas', 1)), 'replica')}.{work}",
+        f" {count(desired, 'replica')}{present}.{work}",
     )
 
 

@@ -131,7 +131,7 @@ CASES = [
         "a condemned pod is not called off",
         2,
         (serving("a"), serving("b").cordoned(Cause.SCALE_DOWN, condemned=True)),
-        ["create new", "delete b"],
+        ["delete b", "create new"],
     ),
     Case(
         "a pod of another revision is not called off",

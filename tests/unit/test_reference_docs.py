@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from slackwater.cli.exits import Exit
+from slackwater.shutdown import ExitCode
 from slackwater_operator import names
 from slackwater_operator.names import RECALLABLE, Cause, Condition, Reason
 from tests.unit import reference
@@ -102,5 +104,24 @@ def test_every_row_says_what_it_means() -> None:
     assert [row[0] for heading in headings for row in rows(heading) if len(row[-1]) < 8] == []
 
 
-def test_exit_codes_have_their_page() -> None:
+def test_exit_codes_are_on_their_page() -> None:
     assert "](exit-codes.md)" in TEXT
+    own, _, _ = (reference.ROOT / "docs" / "exit-codes.md").read_text().partition("\n## ")
+    interrupted = 130  # a shell's way to say SIGINT
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", own, re.MULTILINE)}
+    assert codes == {*map(int, Exit), *map(int, ExitCode), interrupted}
+
+
+def test_what_to_do_is_said_for_every_reason_that_a_rollout_may_hang_at() -> None:
+    guide = (reference.ROOT / "docs" / "operations.md").read_text()
+    table = guide.partition("## When a rollout hangs")[2].partition("\n## ")[0].partition("| Reason |")[2]
+    first = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    found = {word for cell in first for word in re.findall(r"\w+", cell)}
+    assert found == {*words("Progressing"), *words("Refusals")} - {Reason.COMPLETE}
+
+
+def test_what_to_do_is_said_for_every_reason_that_stalls() -> None:
+    runbooks = (reference.ROOT / "docs" / "runbooks.md").read_text()
+    part = runbooks.partition("### SlackwaterPoolStalled")[2].partition("\n#")[0]
+    found = set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE))
+    assert found == {*words("Refusals"), Reason.INVALID_SPEC} - {Reason.API_UNAVAILABLE}

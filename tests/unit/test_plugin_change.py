@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_operator import reading
+from slackwater_operator.actions import CallOff, Drain
 from slackwater_operator.cli import change
 from slackwater_operator.cli.survey import content_of
+from slackwater_operator.names import Cause
+from slackwater_operator.plan import plan
+from tests.unit import situations
 from tests.unit.plugin_cluster import NEW, NOW, OLD, REVISIONS, at, content, draining, pod, pool, revision
+from tests.unit.situations import World, serving
 
 FOUND = [reading.revision(r) for r in REVISIONS]
 CAUSE = "slackwater.dev/drain-cause"
@@ -128,3 +133,14 @@ def test_the_difference_makes_one_of_the_other(before: dict[str, Any], after: di
     patch = change.difference(before, after)
     assert change.merged(before, patch) == after
     assert (patch == {}) == (before == after)
+
+
+def test_the_operator_takes_the_wishes_as_its_own() -> None:
+    """The plan over a pod with, and then without, the annotation that the plugin writes."""
+    asked = serving("a").but(cause=Cause.ADMIN.value)
+    drains = plan(situations.pool(2), World((asked, serving("b"))).seen(), situations.NOW).actions
+    assert [(a.uid, a.cause) for a in drains if isinstance(a, Drain)] == [("a", "Admin")]
+    for annotated, lifted in ((True, []), (False, ["a"])):
+        cordoned = serving("a").busy().cordoned(Cause.ADMIN, annotated=annotated)
+        actions = plan(situations.pool(2), World((cordoned, serving("b"))).seen(), situations.NOW).actions
+        assert [a.uid for a in actions if isinstance(a, CallOff)] == lifted

@@ -155,3 +155,13 @@ def test_the_later_mark_counts(marks: dict[str, str], outcome: str) -> None:
     annotations = {f"slackwater.dev/{key.replace('_', '-')}": value for key, value in marks.items()}
     one = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
     assert history.outcome(reading.revision(one)) == outcome
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcomes"),
+    [("ProgressDeadlineExceeded", ["failing", "failed", "completed"]), ("RolledBack", ["-", "failed", "completed"])],
+)
+def test_a_rollout_that_stopped_is_failing(reason: str, outcomes: list[str]) -> None:
+    now = pool(conditions=(condition("RolloutFailed", "True", reason),))
+    found = [reading.revision(r) for r in REVISIONS]
+    assert [one["outcome"] for one in history.document(now, found)] == outcomes

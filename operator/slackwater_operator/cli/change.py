@@ -88,7 +88,7 @@ def undrain(pod: Pod) -> Change:
     if pod.deleting is not None:
         raise Impossible(f"{pod.name} is being deleted; nothing calls that off")
     if pod.cause is None:
-        return Change(f"{pod.name} has no drain to call off", None)
+        return Change(f"{pod.name} has no drain that can be called off", None)
     return Change(f"{pod.name}: drain called off (was {pod.cause})", _annotation(pod, None))
 
 

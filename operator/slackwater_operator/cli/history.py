@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from slackwater_operator.cli.survey import Raw, content_of, status_of
+from slackwater_operator.cli.survey import Raw, condition, content_of, status_of
 from slackwater_operator.cli.words import Json, aligned, span, stamp
-from slackwater_operator.names import WORKER_CONTAINER
+from slackwater_operator.names import WORKER_CONTAINER, Condition, Reason
 from slackwater_operator.seen import Revision
 
 _COLUMNS = ("NUMBER", "REVISION", "OUTCOME", "AT", "PODS", "IMAGE", "AGE")
@@ -16,13 +16,13 @@ _COLUMNS = ("NUMBER", "REVISION", "OUTCOME", "AT", "PODS", "IMAGE", "AGE")
 def document(pool: Raw, revisions: Iterable[Revision]) -> list[Json]:
     """The newest first."""
     pods = {entry.get("name"): int(entry.get("replicas", 0)) for entry in status_of(pool).get("revisions") or []}
-    written = content_of(pool)
+    written, failing = content_of(pool), _failing(pool)
     return [
         {
             "number": one.number,
             "revision": one.name,
             "written": one.content == written,
-            "outcome": outcome(one),
+            "outcome": "failing" if one.name == failing else outcome(one),
             "completed": stamp(one.completed) if one.completed else None,
             "failed": stamp(one.failed) if one.failed else None,
             "created": stamp(one.created),
@@ -32,6 +32,13 @@ def document(pool: Raw, revisions: Iterable[Revision]) -> list[Json]:
         }
         for one in sorted(revisions, key=lambda r: -r.number)
     ]
+
+
+def _failing(pool: Raw) -> str:
+    """The revision that missed its deadline under onFailure: Stop; no mark is put on it, since it may still come up."""
+    failed = condition(pool, Condition.ROLLOUT_FAILED)
+    stopped = failed.get("status") == "True" and failed.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED.value
+    return str(status_of(pool).get("updateRevision", "")) if stopped else ""
 
 
 def outcome(one: Revision) -> str:

@@ -255,5 +255,5 @@ class History:
         else:
             stuck = [k for k in self.judge.seen.claims.values() if k["state"] in ("queued", "running")]
             raise AssertionError(f"stuck: {stuck}")
-        await self.passes(61)
+        await self.passes(Constants().fresh_slot_seconds + 1)
         assert not any(self.judge.seen.members.values()), f"slots left over: {self.judge.seen.members}"

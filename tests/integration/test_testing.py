@@ -116,6 +116,7 @@ async def test_code_that_ignores_its_cancellation_is_named(
 
 async def test_what_does_not_come_is_named(h: TaskHarness, name: str) -> None:
     run = await h.start("h.wait", {"name": name})
+    await run.running()
     with pytest.raises(HarnessError, match=r"not within 0\.3 s: a checkpoint; the task is running"):
         await run.checkpointed(seconds=0.3)
     with pytest.raises(HarnessError, match="no task type 'nothing'"):

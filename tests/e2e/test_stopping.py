@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.kit.kube import KUBECTL
 from tests.kit.pools import PoolUnderTest, manifest
 from tests.kit.waiting import until
 
@@ -18,13 +17,10 @@ CUSTOM_COMMAND = ["/opt/slackwater/bin/slackwater", "worker"]
 
 
 def follow_log(pool: PoolUnderTest, pod: str, into: Path) -> subprocess.Popen[bytes]:
-    access = pool.stage.kube.access
-    context = ["--context", access.context] if access.context else []
+    kube = pool.stage.kube
     with into.open("wb") as log:
         return subprocess.Popen(
-            [KUBECTL, "--kubeconfig", access.kubeconfig, *context, "-n", pool.stage.kube.namespace, "logs", "-f", pod],
-            stdout=log,
-            stderr=subprocess.DEVNULL,
+            kube.access.kubectl(kube.namespace, "logs", "-f", pod), stdout=log, stderr=subprocess.DEVNULL
         )
 
 

@@ -6,12 +6,11 @@ started again when the pod behind it went.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from typing import Protocol
 
-from tests.kit.kube import KUBECTL, Kube
+from tests.kit.kube import Kube
 
 
 class Reach(Protocol):
@@ -49,12 +48,9 @@ class Forwarded:
         if known and known[0].poll() is None:
             return "127.0.0.1", known[1]
         _, port = self._kube.service_address(service)
-        access = self._kube.access
-        context = ["--context", access.context] if access.context else []
         process = subprocess.Popen(
-            [str(KUBECTL), *context, "-n", self._kube.namespace, "port-forward", f"service/{service}", f":{port}"],
+            self._kube.access.kubectl(self._kube.namespace, "port-forward", f"service/{service}", f":{port}"),
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, "KUBECONFIG": str(access.kubeconfig)},
         )  # fmt: skip
         assert process.stdout is not None
         match = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,11 @@ class Access:
     kubeconfig: Path
     context: str | None = None
 
+    def kubectl(self, namespace: str, *args: str) -> list[str]:
+        """The command line of kubectl for this cluster."""
+        context = ["--context", self.context] if self.context else []
+        return [str(KUBECTL), "--kubeconfig", str(self.kubeconfig), *context, "-n", namespace, *args]
+
 
 class Kube:
     def __init__(self, access: Access, namespace: str = "slackwater") -> None:
@@ -39,11 +43,9 @@ class Kube:
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True, timeout: float = 120) -> str:
         """kubectl's standard output; raises with its standard error when it fails and `check` is set."""
-        context = ["--context", self.access.context] if self.access.context else []
         done = subprocess.run(
-            [str(KUBECTL), *context, "-n", self.namespace, *args],
+            self.access.kubectl(self.namespace, *args),
             input=stdin, text=True, capture_output=True, timeout=timeout, check=False,
-            env={**os.environ, "KUBECONFIG": str(self.access.kubeconfig)},
         )  # fmt: skip
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(args)}: {done.stderr.strip() or done.stdout.strip()}")
